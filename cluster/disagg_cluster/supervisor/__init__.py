@@ -1,1 +1,1 @@
-"""Keeps the node's workers: the decisions about one, and what acts on them."""
+"""Supervises the node's workers: carries out the decisions made about each."""

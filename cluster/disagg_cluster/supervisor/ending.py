@@ -1,4 +1,4 @@
-"""How long the end of a worker is waited for, and what the next daemon is to know of it."""
+"""How long a worker's end is awaited, and which workers the next daemon must know of."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from disagg_cluster.lifecycle.state import KILL, Presence
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.worker_supervisor import WorkerSupervisor
 
-# What the kernel may take to end a killed group, beyond the deadlines of its policy.
+# How long the kernel may take to end a killed group, beyond the deadlines of its policy.
 _KILL_SECONDS = 5.0
 
 
 async def wait_until_ended(one: WorkerSupervisor) -> None:
-    """Wait for its end; for one that was killed and is there still, no longer than that may take.
+    """Wait for a worker's end; once it was killed, no longer than that may take.
 
-    All deadlines come later where we ourselves were stopped meanwhile.
+    All deadlines come later if the daemon itself was stopped meanwhile.
     """
     policy = one.spec.policy
     seconds = policy.drain_seconds + policy.stop_seconds + policy.leftover_seconds
@@ -32,5 +32,5 @@ async def wait_until_ended(one: WorkerSupervisor) -> None:
 
 
 def is_to_be_kept(entry: Entry) -> bool:
-    """Whether the next daemon is to know of a worker that we leave to it."""
+    """Whether the next daemon must know of a worker that we leave to it."""
     return entry.life.presence is not Presence.GONE or entry.life.paused_ns is not None

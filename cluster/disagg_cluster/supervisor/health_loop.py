@@ -1,4 +1,4 @@
-"""Checks one worker periodically: is it healthy, and is it done with its requests?"""
+"""Checks one worker periodically: is it healthy, and has it finished its requests?"""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from disagg_cluster.supervisor.process.retries import Retrier
 from disagg_cluster.supervisor.worker_spec import SupervisorContext
 from disagg_exporter.model import EnginePage
 
-# Time slots of one interval for workers that are not yet known to be healthy.
-# All others share one slot: one batch probe is much cheaper than four of a quarter of them each.
+# Time slots of one interval for workers not yet known to be healthy. All others share one slot: one
+# batch probe is much cheaper than four of a quarter each.
 _SLOTS = 4
 
 LATE_SECONDS = 5.0
-"""What is done so late was not watched: the daemon itself was stopped meanwhile."""
+"""A timer this late means that nothing was watched: the daemon was stopped meanwhile."""
 
 
 class HealthLoop:
@@ -35,7 +35,7 @@ class HealthLoop:
     Args:
         worker: Its name.
         context: Clocks, probe and pages.
-        life: Where it stands now.
+        life: Returns its present lifecycle.
         report: Receives each observation.
     """
 
@@ -61,14 +61,14 @@ class HealthLoop:
         self._last_check = self._loop.time()
 
     def begin(self, session: int, target: ProbeTarget, in_seconds: float) -> None:
-        """Check this process from now on, for the first time in so many seconds."""
+        """Check this process from now on, for the first time after this many seconds."""
         self._session, self._target = session, target
         self._proven = frozenset()
         self._last_check = self._loop.time()
         self._later(in_seconds)
 
     async def close(self) -> None:
-        """End all checks; waits for a probe that is on its way."""
+        """End all checks; waits for a probe under way."""
         self._closed = True
         self._retrier.close()
         if self._next is not None:
@@ -78,7 +78,7 @@ class HealthLoop:
 
     @property
     def unwatched_seconds(self) -> float:
-        """How long no look at its process has come to an end, beyond what one may take.
+        """How long no check of its process has completed, beyond what one may take.
 
         0 while none is to be made.
         """
@@ -93,7 +93,7 @@ class HealthLoop:
             self._next.cancel()
         if self._closed:
             return
-        # In a time slot that all health loops share, so that the loop wakes once for all of them.
+        # In a time slot shared by all health loops, so that the event loop wakes once for all.
         slot_seconds = self._context.health_seconds / (1 if self._proven else _SLOTS)
         due_seconds = round((self._loop.time() + seconds) / slot_seconds) * slot_seconds
         self._next = self._loop.call_at(due_seconds, self._on_timer, due_seconds)
@@ -104,7 +104,7 @@ class HealthLoop:
         self._check()
 
     def _check(self) -> None:
-        """Probe a worker that should serve; see whether a draining one is done."""
+        """Probe a worker that should serve; check whether a draining one is done."""
         life = self._life()
         if life.presence is not Presence.RUNNING or life.last_signal is not None:
             return
@@ -143,7 +143,7 @@ class HealthLoop:
         probed = Probed(generation, result.health, result.why, began_ns, self._worked_ns())
         self._report(probed)
         if self._overdue and not self._closed:
-            # It took longer than from one look to the next: a hang is not to be seen late.
+            # The probe outlasted its interval: check at once, so that a hang is not detected late.
             self._overdue = False
             self._check()
 

@@ -1,8 +1,8 @@
-"""The first process of a container: starts the daemon, and again when it dies; reaps orphans.
+"""The first process of a container: starts the daemon, restarts it when it dies, reaps orphans.
 
 In a container the daemon cannot be the first process: its death would be the engines' death. This
-one does so little that it has no reason to die, and it touches nobody but its own child: engines
-that a dead daemon has left become its children and go on until the next daemon adopts them.
+one does so little that it has no reason to die, and it touches nothing but its own child: engines
+left by a dead daemon become its children and run on until the next daemon adopts them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class InitError(DisaggError):
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What comes after the end of a daemon: an exit with `code`, or a start in so many seconds."""
+    """What follows the end of a daemon: an exit with `code`, or a start in `seconds`."""
 
     code: int | None
     seconds: float = 0.0
@@ -57,7 +57,7 @@ def fate(
     consecutive_crashes: int,
     policy: RestartPolicy = PATIENCE,
 ) -> tuple[Fate, int]:
-    """What to do about a daemon that ended, and how many crashes in a row that makes.
+    """Return what follows a daemon's end, and how many crashes in a row that makes.
 
     An end that was asked for, a good end and a bad command line or node file are planned: they are
     passed on. Anything else is a crash, and the engines need a daemon.
@@ -67,7 +67,7 @@ def fate(
         asked: Whether we had passed on a signal that asks it to end.
         lasted_seconds: How long it ran.
         consecutive_crashes: The crashes in a row before this one.
-        policy: The waits, and after how long a daemon has been steady.
+        policy: The waits, and how long a daemon must run to count as steady.
     """
     if asked or status in _PLANNED:
         return Fate(status if status >= 0 else 128 - status), 0
@@ -82,17 +82,17 @@ def run(
 
     Args:
         argv: The daemon's program and arguments.
-        say: Receives each end and each start but the first.
+        say: Receives a message about each end and each start but the first.
         policy: How long to wait before the next start.
 
     Raises:
         InitError: The program cannot be started.
     """
     listened = {signal.SIGCHLD, *PASSED_ON}
-    # Blocked, they wait until we ask for them: none is lost, none comes in between.
+    # Blocked signals wait until we fetch them: none is lost, none interrupts us.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, listened)
     try:
-        # Where we are not the first process, be what it is to those below us.
+        # If we are not the first process, be to our descendants what it is: orphans come to us.
         with subreaping():
             return _supervise(argv, listened, say, policy)
     finally:
@@ -119,7 +119,8 @@ def _supervise(
                 policy=policy,
             )
             if what.code is not None:
-                # Asked to end before it could listen, it was killed instead of ending its engines.
+                # Asked to end before it handled signals, it was killed instead of ending its
+                # engines.
                 if asked and status < 0 and _has_children():
                     return _drain(argv, signal.Signals(-status), listened, say)
                 return what.code
@@ -134,7 +135,7 @@ def _supervise(
         try:
             daemon = _start(argv)
         except InitError as error:
-            # It may be being replaced by another version; those below us depend on us.
+            # Another version may just be replacing it; the engines below us depend on us.
             seconds = policy.backoff_max_seconds
             say(f"{error}; the next start is in {seconds:.1f} s")
 
@@ -145,13 +146,13 @@ def _drain(
     listened: set[signal.Signals],
     say: Callable[[str], None],
 ) -> int:
-    """Have a daemon end the engines that a dead one has left; else end them ourselves."""
+    """Have a daemon end the engines that a dead one has left; otherwise end them ourselves."""
     if sign not in _DRAINING:
         sign = signal.SIGTERM
     say(f"engines are left: a daemon is started to end them by {sign.name}")
     status = 1
     try:
-        # Blocked until it listens, so that it is not killed before.
+        # The signal is blocked until it is handled, so that it does not kill the daemon before.
         daemon = _start(argv, (sign,))
         os.kill(daemon, sign)
         status, _ = _watch(daemon, listened)
@@ -164,11 +165,11 @@ def _drain(
 
 
 def _end_children(seconds: float) -> None:
-    """Ask the sessions of all our children to end, wait, and kill those that do not."""
+    """Ask all our children's sessions to end, wait, and kill those that do not."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for pid in procfs.children_of(os.getpid()):
             with suppress(ProcessLookupError, PermissionError):
-                # Only a leader's session is surely nobody else's.
+                # Only a session that the child leads is surely not somebody else's.
                 (os.killpg if procfs.session_of(pid) == pid else os.kill)(pid, sign)
         until = time.monotonic() + seconds
         while _has_children() and (left := until - time.monotonic()) > 0:
@@ -187,7 +188,7 @@ def _has_children() -> bool:
 
 def _start(argv: Sequence[str], blocked: Sequence[signal.Signals] = ()) -> int:
     try:
-        # A group of its own: a Ctrl-C in a terminal reaches it through us, and once.
+        # A separate group: a Ctrl-C in a terminal reaches it through us, and once.
         return os.posix_spawnp(
             argv[0], list(argv), os.environ, setpgroup=0, setsigmask=blocked, setsigdef=_RESET
         )
@@ -196,7 +197,7 @@ def _start(argv: Sequence[str], blocked: Sequence[signal.Signals] = ()) -> int:
 
 
 def _watch(daemon: int, listened: set[signal.Signals]) -> tuple[int, bool]:
-    """Pass signals on and reap the dead until the daemon is among them."""
+    """Pass signals on and reap children until the daemon has died."""
     asked = False
     while True:
         sign = signal.sigwait(listened)
@@ -210,7 +211,7 @@ def _watch(daemon: int, listened: set[signal.Signals]) -> tuple[int, bool]:
 
 
 def _wait(seconds: float, listened: set[signal.Signals]) -> signal.Signals | None:
-    """Wait, reaping the dead; the signal that asked us to end meanwhile, if one did."""
+    """Wait, reaping children; return the signal that asked us to end meanwhile, if any."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         info = signal.sigtimedwait(listened, left)
@@ -223,7 +224,7 @@ def _wait(seconds: float, listened: set[signal.Signals]) -> signal.Signals | Non
 
 
 def _reap(daemon: int) -> int | None:
-    """Take all dead children out of the process table; the daemon's status if it was one."""
+    """Reap all dead children; return the daemon's status if it was among them."""
     found = None
     with suppress(ChildProcessError):
         while True:

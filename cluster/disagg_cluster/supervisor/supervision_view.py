@@ -1,4 +1,4 @@
-"""Supervision as the rest of the daemon sees it: its workers, before there are any too; changes."""
+"""The rest of the daemon's view of supervision, also before it begins; reports of changes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Report = Callable[[str, WorkerState, WorkerState, int | None, str], None]
 
 
 class SupervisionView:
-    """Answers for `supervisor` once that is set; before, with what the node file says.
+    """Answers for `supervisor` once that is set; before, from the node file.
 
     Args:
-        specs: The workers by name, the router not among them.
+        specs: The workers by name, without the router.
     """
 
     def __init__(self, specs: Mapping[str, WorkerSpec]) -> None:
@@ -28,11 +28,11 @@ class SupervisionView:
         self.supervisor: Supervisor | None = None
 
     def tag(self, worker: str) -> WorkerIdentity:
-        """As what a worker's present process was started, or would be."""
+        """The identity with which a worker's present process was started, or would be."""
         return self._specs[worker].tag if self.supervisor is None else self.supervisor.tag(worker)
 
     def up(self, worker: str) -> bool | None:
-        """Whether its last probe found it healthy; None while that is not known."""
+        """Whether its last probe found it healthy; None if unknown."""
         return None if self.supervisor is None else self.supervisor.up(worker)
 
     def served(self, worker: str) -> bool:
@@ -45,47 +45,47 @@ class SupervisionView:
 
     @property
     def unwatched_seconds(self) -> float:
-        """How long the worker that was looked at least lately has not been."""
+        """How long the least recently checked worker has gone unchecked."""
         return 0.0 if self.supervisor is None else self.supervisor.unwatched_seconds
 
     def statuses(self) -> tuple[WorkerStatus, ...]:
-        """What the page shows of each worker."""
+        """The status of each worker, as the metrics page shows it."""
         return () if self.supervisor is None else self.supervisor.statuses()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How keeping them goes."""
+        """The status of supervision itself."""
         return () if self.supervisor is None else self.supervisor.collectors()
 
     def logs(self) -> Mapping[str, Path]:
-        """The logs of all workers; none yet without a supervisor."""
+        """The logs of all workers; none before there is a supervisor."""
         return {} if self.supervisor is None else self.supervisor.logs()
 
     def writers(self) -> Mapping[str, int]:
-        """Who writes each log now."""
+        """The pid that writes each log now."""
         return {} if self.supervisor is None else self.supervisor.writers()
 
     def log_was_cut(self, worker: str) -> None:
-        """Take that a worker's log was rotated."""
+        """Record that a worker's log was rotated."""
         if self.supervisor is not None:
             self.supervisor.log_was_cut(worker)
 
     def record(self) -> None:
-        """Write down where all workers stand."""
+        """Write the state of all workers to the journal."""
         if self.supervisor is not None:
             self.supervisor.record()
 
     def keep_up(self) -> None:
-        """Try a journal again that could not be written; look for processes that have left."""
+        """Retry a journal that could not be written; find processes that have escaped."""
         if self.supervisor is not None:
             self.supervisor.record()
             self.supervisor.look_for_descendants()
 
 
 class ChangeReports:
-    """Keeps the last change of each worker until it was reported.
+    """Keeps the last change of each worker until it has been reported.
 
     Args:
-        report: Takes a change, as an `OnChange` does; it may fail.
+        report: Receives a change, as an `OnChange` does; it may fail.
         log: Logs when reports begin to fail, and when they succeed again.
     """
 
@@ -103,7 +103,7 @@ class ChangeReports:
             self._pass_on(name)
 
     def try_again(self) -> None:
-        """Report what could not be reported yet."""
+        """Report what could not be reported before."""
         if self._waiting:
             with self._health.round():
                 for name in tuple(self._waiting):

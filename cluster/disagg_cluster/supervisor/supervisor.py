@@ -52,14 +52,14 @@ class Supervisor:
     Args:
         specs: The workers, by different names.
         on_change: Receives every change, see `OnChange`.
-        page_of: The last metrics page of a worker; a drain is over when a page made after its
+        page_of: Returns a worker's last metrics page; a drain is over when a page made after its
             begin shows no request.
-        journal: What the next daemon is to know is written there; nowhere if None.
+        journal: Where to write what the next daemon must know; nowhere if None.
         health_seconds: How often each worker is probed.
-        probe_seconds: The deadline of one probe of a worker that names none.
-        child_environment: The whole environment of a worker whose command adds so much to ours.
+        probe_seconds: The deadline of one probe, for a worker that sets none.
+        child_environment: The whole environment of a worker, given what its command adds.
         groups: The control groups of the workers; none if None.
-        worked_ns: When a worker worked last, see `SupervisorContext`.
+        worked_ns: When a worker last worked, see `SupervisorContext`.
         on_failure: Receives each failure of a worker.
         probe, clock, log: Seams; see `SupervisorContext`.
     """
@@ -113,19 +113,19 @@ class Supervisor:
         self._begun = self._stopping = self._leaving = False
 
     def adopt(self, entries: Sequence[Entry], *, wanted: bool = True) -> None:
-        """Go on with the workers of the daemon before us; before `start`, and without a pause.
+        """Continue with the previous daemon's workers; before `start`, and without a pause.
 
-        What is left of workers that no specification names is left alone and kept in the journal.
+        What is left of workers without a specification is left alone and kept in the journal.
 
         Args:
-            entries: What the journal says.
-            wanted: Whether they are to run, and be started again; otherwise they are stopped.
+            entries: The journal's entries.
+            wanted: Whether they are to run, and be restarted; otherwise they are stopped.
         """
         self._begun = True
         self._unadopted = {e.worker: e for e in entries if e.worker in self._by_name}
         strays = [entry for entry in entries if entry.worker not in self._by_name]
         there = tuple(entry for entry in strays if adoption.is_there(entry))
-        # A pause waits for whoever names its worker again.
+        # A pause is kept until its worker is named again.
         paused = (e for e in strays if e not in there and e.life.paused_ns is not None)
         self._strays = (*there, *paused)
         for stray in there:
@@ -139,10 +139,10 @@ class Supervisor:
             self._adopt(one, self._unadopted.get(one.spec.name), wanted=wanted)
 
     def _adopt(self, one: WorkerSupervisor, entry: Entry | None, *, wanted: bool) -> None:
-        """Go on with what is left of a worker, if anything is."""
+        """Continue with what is left of a worker, if anything is."""
         if entry is not None:
             found = self._reserve.run(partial(adoption.find, entry))
-            # Not before it was found: should that fail, the journal names it still.
+            # Only once it was found: if that fails, the journal must still name it.
             self._unadopted.pop(one.spec.name, None)
             one.adopt(entry, found, wanted=wanted)
             return
@@ -153,7 +153,7 @@ class Supervisor:
     async def start(self) -> None:
         """Start all workers at once; returns when they run, long before they are ready.
 
-        Those that were adopted go on as they are.
+        Adopted workers continue as they are.
         """
         self._begun = True
         for one in self._supervised:
@@ -166,8 +166,8 @@ class Supervisor:
     async def stop(self, drain: bool = True) -> tuple[str, ...]:
         """Drain, end and if need be kill all workers; returns the names of those still there.
 
-        What stands in front of the others ends first. Only a process stuck in the kernel can
-        still be there. Called again with `drain` false meanwhile, it waits for no more requests.
+        Workers in front of the others end first. Only a process stuck in the kernel can still be
+        there. Called again with `drain` false meanwhile, it waits for no more requests.
         """
         self._stopping = True
         for in_front in (True, False):
@@ -179,13 +179,13 @@ class Supervisor:
         return tuple(one.spec.name for one in self._supervised if not one.ended.is_set())
 
     def add(self, spec: WorkerSpec) -> None:
-        """Take one more worker; `begin` starts it."""
+        """Add one more worker; `begin` starts it."""
         self._probing.allow_one_more()
         one = self._by_name[spec.name] = WorkerSupervisor(spec, self._context)
         self._supervised += (one,)
 
     def begin(self, worker: str) -> None:
-        """Start one that was added, or go on with what runs of it."""
+        """Start a worker that was added, or continue with what runs of it."""
         one = self._by_name[worker]
         stray = next((entry for entry in self._strays if entry.worker == worker), None)
         self._strays = tuple(entry for entry in self._strays if entry is not stray)
@@ -194,42 +194,42 @@ class Supervisor:
             one.handle(StartRequested())
 
     async def end(self, worker: str) -> bool:
-        """Drain and end one; whether nothing of it is left, and nobody has started it anew."""
+        """Drain and end one; return whether nothing is left of it, and nobody has restarted it."""
         one = self._by_name[worker]
         one.handle(StopRequested(True))
         await wait_until_ended(one)
         return one.ended.is_set()
 
     async def forget(self, worker: str) -> None:
-        """Know one that has ended no more, from this call on."""
+        """Forget one that has ended, from this call on."""
         one = self._by_name.pop(worker)
         self._supervised = tuple(each for each in self._supervised if each is not one)
         self.record()
         await one.close()
 
     async def leave(self) -> None:
-        """End the watch and nothing else: the workers go on, the next daemon adopts them."""
+        """Only stop supervising: the workers run on, and the next daemon adopts them."""
         self._stopping = self._leaving = True
         self.record()
         await self._close()
 
     def record(self) -> None:
-        """Write down where all workers stand; not before we know where they stood."""
+        """Write the state of all workers to the journal; not before their old state is known."""
         if self._journal is None or not self._begun:
             return
         present = (one.entry() for one in self._supervised if one.spec.name not in self._unadopted)
         entries = [*self._strays, *self._unadopted.values(), *present]
         if self._leaving:
-            # What has no process only waits for its pause: whoever comes next starts it afresh.
+            # Without a process, only a pause is kept: the next daemon starts the others afresh.
             entries = [e for e in entries if is_to_be_kept(e)]
         self._journal.write(entries)
 
     def tag(self, worker: str) -> WorkerIdentity:
-        """As what a worker's process was started."""
+        """The identity with which a worker's process was started."""
         return self._by_name[worker].tag
 
     def command_digest(self, worker: str) -> str:
-        """A fingerprint of the command that a worker's process was started by."""
+        """A fingerprint of the command that started a worker's process."""
         return self._by_name[worker].command_digest
 
     def logs(self) -> Mapping[str, Path]:
@@ -238,44 +238,44 @@ class Supervisor:
         return logs | {one.spec.name: one.spec.log_path for one in self._supervised}
 
     def writers(self) -> Mapping[str, int]:
-        """Who writes each log now: the leaders of those that run."""
+        """The pid that writes each log now: the leader, for each worker that runs."""
         children = ((one.spec.name, one.child) for one in self._supervised)
         return {name: child.pid for name, child in children if child is not None}
 
     def look_for_descendants(self) -> None:
-        """See who is below each worker now: it is ended with it though it leaves its session."""
+        """Record each worker's descendants: they end with it even if they leave its session."""
         children = [one.child for one in self._supervised if one.child is not None]
-        # Without a descriptor left it is looked again in some seconds.
+        # Without free descriptors the scan is repeated some seconds later.
         with suppress(OSError):
             self._descendants.look([child.pid for child in children])
         for child in children:
             child.family.descendants = partial(self._descendants.of, child.pid)
 
     def log_was_cut(self, worker: str) -> None:
-        """Take that a worker's log was rotated."""
+        """Record that a worker's log was rotated."""
         if worker in self._by_name:
             self._by_name[worker].log_was_cut()
 
     def handle(self, worker: str, event: Event) -> None:
-        """Hand a worker what is asked of it."""
+        """Pass an event to a worker."""
         self._by_name[worker].handle(event)
 
     def respecify(self, spec: WorkerSpec) -> None:
-        """Start the worker of that name by another specification the next time."""
+        """Use another specification for the worker of that name from its next start on."""
         self._by_name[spec.name].spec = spec
 
     def retag(self, worker: str, role: Role) -> None:
-        """Take that a worker's engine has another role now, without another process."""
+        """Record that a worker's engine has switched role in the same process."""
         self._by_name[worker].retag(role)
         self.record()
 
     def snapshots(self) -> tuple[WorkerSnapshot, ...]:
-        """Where every worker stands, in the order given."""
+        """The state of every worker, in the order given."""
         return tuple(one.snapshot() for one in self._supervised)
 
     @property
     def unwatched_seconds(self) -> float:
-        """How long the worker that was looked at longest ago has not been looked at."""
+        """How long the least recently checked worker has gone unchecked."""
         return max((one.unwatched_seconds for one in self._supervised), default=0.0)
 
     def statuses(self) -> tuple[WorkerStatus, ...]:
@@ -283,7 +283,7 @@ class Supervisor:
         return tuple(one.status() for one in self._supervised)
 
     def pid(self, worker: str) -> int | None:
-        """The leader of a worker's present process, dead or alive; None without one."""
+        """The leader pid of a worker's present process, dead or alive; None without one."""
         return self._by_name[worker].entry().pid
 
     def up(self, worker: str) -> bool | None:
@@ -291,15 +291,15 @@ class Supervisor:
         return self._by_name[worker].life.up
 
     def life(self, worker: str) -> Lifecycle:
-        """Where a worker stands."""
+        """A worker's lifecycle."""
         return self._by_name[worker].life
 
     def served(self, worker: str) -> bool:
-        """Whether a worker that starts was ready before, under an earlier daemon."""
+        """Whether a starting worker was ready before, under an earlier daemon."""
         return self._by_name[worker].life.served
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """Return how supervision itself fares."""
+        """Return the status of supervision itself."""
         self._reserve.refill()
         return (self._supervision.status(), *self._groups.collectors())
 

@@ -1,4 +1,4 @@
-"""What is told of a worker: its state with its limits in time, why it crashed, its last words."""
+"""What is reported of a worker: state and deadlines, cause of its crash, last log lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EVERY_NS = to_ns(2.0)
 
 
 class ToldStatus:
-    """Makes the status of one worker, and remembers why it crashed last.
+    """Builds the status of one worker, and remembers the cause of its last crash.
 
     Args:
         worker: Its name.
@@ -43,24 +43,24 @@ class ToldStatus:
         self._read_ns: int | None = None
 
     def crashed(self, cause: str, lines: tuple[str, ...]) -> None:
-        """Take why a process has just crashed, and the end of its log."""
+        """Record why a process has just crashed, and the end of its log."""
         self._cause = cause
         self._at_crash = lines[-_SHOWN_AFTER_A_CRASH:]
 
     def adopted(self, life: Lifecycle, log_start_bytes: int) -> str:
-        """Take a life from the daemon before; why it stands so is told as far as that is known."""
+        """Continue a life of the previous daemon; return the cause of its state, if known."""
         if life.state not in (WorkerState.BACKOFF, WorkerState.FAILED):
             return ""
-        # No journal holds the words; the log does.
+        # The journal does not hold the last lines; the log does.
         lines = last_lines(self._log_path, _SHOWN_AFTER_A_CRASH, log_start_bytes)
         self.crashed("it crashed under the daemon before", lines)
         return self._cause
 
     def status(self, life: Lifecycle, policy: RestartPolicy, log_start_bytes: int) -> WorkerStatus:
-        """How it stands now, without when its process started.
+        """Return its present status, without when its process started.
 
         Args:
-            life: Its life.
+            life: Its lifecycle.
             policy: Its deadlines.
             log_start_bytes: Where in its log its present process began.
         """
@@ -83,7 +83,7 @@ class ToldStatus:
         )
 
     def _lines(self, state: WorkerState, since_bytes: int, now_ns: int) -> tuple[str, ...]:
-        """What to show beside a state; a log is looked at every two seconds at most."""
+        """Return the lines to show with a state; a log is read every two seconds at most."""
         if state is WorkerState.STARTING:
             if self._read_ns is None or now_ns - self._read_ns >= _EVERY_NS:
                 self._read_ns = now_ns

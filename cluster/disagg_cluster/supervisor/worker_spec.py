@@ -28,9 +28,9 @@ _UNLIMITED = WorkerLimits()
 OnChange = Callable[[str, WorkerState, WorkerState, int | None, str], None]
 """Receives worker, old state, new state, pid (None without a process) and why, inside the loop.
 
-After every change of state and of the process: a restart without back-off goes from `ready` or
-`starting` straight to `starting` with another pid, and a worker that was killed because it hung is
-reported twice in `backoff`, with its pid and, when nothing is left of it, with None.
+Called after every change of state and of the process: a restart without back-off goes from `ready`
+or `starting` straight to `starting` with another pid, and a worker that was killed because it hung
+is reported twice in `backoff`, with its pid and, when nothing is left of it, with None.
 """
 
 
@@ -63,7 +63,7 @@ class WorkerSpec:
 
     @property
     def tag(self) -> WorkerIdentity:
-        """The identity of a process that is started by it."""
+        """The identity of a process that it starts."""
         target = self.target
         return WorkerIdentity(
             role=self.role,
@@ -81,7 +81,7 @@ class WorkerSpec:
 
     @property
     def sought(self) -> WorkerFingerprint:
-        """How a process that was started by it is recognised."""
+        """How a process that it started is recognised."""
         target = self.target
         return WorkerFingerprint(self.log_path, self.command.argv, target.host, target.port)
 
@@ -148,7 +148,7 @@ class SupervisorContext:
 
 
 def start_or_adopt(spec: WorkerSpec, context: SupervisorContext) -> ChildProcess:
-    """Start a worker's process, or adopt one of its own that the journal does not know.
+    """Start a worker's process, or adopt one of its own that the journal does not name.
 
     Raises:
         StartError: It cannot be started, or another process listens on its port.

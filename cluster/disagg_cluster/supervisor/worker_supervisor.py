@@ -1,4 +1,4 @@
-"""Supervises one worker: hands what happens to `decide` and carries out what that decides."""
+"""Supervises one worker: passes events to `decide` and carries out its decisions."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ _SHOWN_LINES = 10
 class WorkerSupervisor:
     """One worker in the running loop, with its process as `child`.
 
-    `ended` is set while it is stopped and nothing is left.
+    `ended` is set while it is stopped and nothing is left of it.
 
-    What it does to the world may fail for want of descriptors, memory or processes; it is then
-    done again until it succeeds (`Retrier`), so that no death and no deadline is ever lost.
+    Its actions may fail for lack of descriptors, memory or processes; they are then repeated until
+    they succeed (`Retrier`), so that no death and no deadline is ever lost.
     """
 
     def __init__(self, spec: WorkerSpec, context: SupervisorContext) -> None:
@@ -81,9 +81,9 @@ class WorkerSupervisor:
         self._timer: asyncio.TimerHandle | None = None
 
     def adopt(self, entry: Entry | None, found: FoundProcess, *, wanted: bool) -> None:
-        """Go on where the daemon before us ended; without an entry only the process is known.
+        """Continue where the previous daemon ended; without an entry only the process is known.
 
-        One that is not `wanted` is asked to stop and never started again.
+        A worker that is not `wanted` is asked to stop and never restarted.
         """
         if entry is not None:
             self.life, self._process = entry.life, entry
@@ -109,11 +109,11 @@ class WorkerSupervisor:
             self.handle(Resumed(self.life.generation, found.presence, wanted, started))
         if found.child is not None and found.presence is Presence.LEFTOVER:
             self._context.groups.attach(self.spec.name, self.spec.log_path, found.child)
-            # Not before: the last of them may die at any moment, and a death is reported once.
+            # Only now: the last of them may die at any moment, and a death is reported only once.
             self._deaths.begin_with_rest(found.child)
 
     def handle(self, event: Event) -> None:
-        """Take in what happened and act on it, with all that follows from it."""
+        """Process an event, and all that follow from it."""
         events = deque([event])
         try:
             while events:
@@ -138,22 +138,22 @@ class WorkerSupervisor:
             self._set_timer()
 
     def status(self) -> WorkerStatus:
-        """What the metrics page shows of it."""
+        """Its status as the metrics page shows it."""
         started = self._process.started_timestamp_seconds if self.child is not None else None
         status = self._told.status(self.life, self.spec.policy, self._process.log_start_bytes)
         return replace(status, start_timestamp_seconds=started)
 
     def snapshot(self) -> WorkerSnapshot:
-        """Where it stands, for those who decide about it from outside."""
+        """Its state, for those who decide about it from outside."""
         return WorkerSnapshot(self.spec, self.life, self.tag, self._pid, self._reason)
 
     @property
     def unwatched_seconds(self) -> float:
-        """How long nobody has looked at a process of it that is to be looked at."""
+        """How long a process of it that should be checked has gone unchecked."""
         return self._health_loop.unwatched_seconds
 
     def entry(self) -> Entry:
-        """What the next daemon has to know of it."""
+        """The journal entry that the next daemon needs."""
         return self._process.model_copy(update={"life": self.life, "pid": self._pid})
 
     @property
@@ -162,25 +162,25 @@ class WorkerSupervisor:
 
     @property
     def tag(self) -> WorkerIdentity:
-        """As what its process was started."""
+        """The identity with which its process was started."""
         return self.spec.tag if self.child is None else self._process.tag
 
     @property
     def command_digest(self) -> str:
-        """A fingerprint of the command that its process was started by."""
+        """A fingerprint of the command that started its process."""
         return self._process.command_digest
 
     def retag(self, role: Role) -> None:
-        """Its engine has switched to another role by itself."""
+        """Record that its engine has switched role in the same process."""
         tag = self._process.tag.model_copy(update={"role": role})
         self._process = self._process.model_copy(update={"tag": tag})
 
     def log_was_cut(self) -> None:
-        """Its log begins anew: what the present process writes is at the very front."""
+        """Record that its log was rotated: the present process's output starts at its beginning."""
         self._process = self._process.model_copy(update={"log_start_bytes": 0})
 
     async def close(self) -> None:
-        """Look no longer; whatever still runs goes on alone."""
+        """Stop watching; what still runs goes on alone."""
         await self._health_loop.close()
         # Last: what happened while we waited may have set the timer, or started a process.
         self._closed = True
@@ -264,7 +264,7 @@ class WorkerSupervisor:
             self._reported = state
 
     def _last_lines(self, old: Lifecycle, event: Event) -> tuple[str, ...]:
-        """The end of the log, if a process has just crashed."""
+        """Return the end of the log, if a process has just crashed."""
         if isinstance(event, StartFailed) or not has_crashed(old, self.life):
             return ()
         return last_lines(self.spec.log_path, _SHOWN_LINES, self._process.log_start_bytes)
@@ -279,12 +279,12 @@ class WorkerSupervisor:
         self._take_end(Gone(self.life.generation))
 
     def _take_end(self, end: Exited | Gone) -> None:
-        # Nobody hears of it twice; once it is taken in, the same is no news.
+        # An end is reported only once; handling it a second time changes nothing.
         self._retrier.run("act on its end", partial(self.handle, end))
         self._context.groups.leave(self.spec.name)
 
     def _verdict(self, event: Event) -> tuple[str, ...]:
-        """What its limits had to do with its end."""
+        """Return the part that its limits had in its end, in words."""
         groups, spec = self._context.groups, self.spec
         verdict = groups.verdict(spec.name, spec.limits) if isinstance(event, Exited) else ""
         return (verdict,) if verdict else ()
@@ -299,7 +299,7 @@ class WorkerSupervisor:
             self._timer = self._loop.call_later(seconds, self._on_timer, due)
 
     def _on_timer(self, due: int) -> None:
-        """Act on a deadline; not on one of a process whose death we could not take in yet."""
+        """Act on a deadline, but not while the death of its process cannot be handled yet."""
         if not self._deaths.check_now():
             self._timer = self._loop.call_later(RETRY_SECONDS, self._on_timer, due)
             return

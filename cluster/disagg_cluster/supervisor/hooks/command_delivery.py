@@ -24,21 +24,21 @@ _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"
 _INHERITED_PREFIXES = ("LC_", "SSL_CERT_")
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _READ_BYTES = 64 * 1024
-# What is over is read all the same, so that nobody waits for us, but at 1.3 MB/s: a command that
-# prints for ever is not to keep us busy.
+# Surplus output is still read, so that the command does not block, but at 1.3 MB/s: one that prints
+# for ever must not keep us busy.
 _SKIP_SECONDS = 0.05
 
 
 class CommandDelivery:
-    """Runs a command in a session of its own for each failure.
+    """Runs a command in a separate session for each failure.
 
     Args:
         argv: Program and arguments.
-        environ: Ours; the command gets what a program needs of it, and no more: neither tokens nor
-            the variables of our service manager.
-        log_path: Its output is appended there, a megabyte of each run.
+        environ: Ours; the command gets only what a program needs of it: neither tokens nor the
+            variables of our service manager.
+        log_path: Its output is appended there, up to a megabyte of each run.
         deadline_seconds: How long it may take; then it is killed, as is whatever it leaves at its
-            end: all of its session, and who has left that.
+            end: all of its session, and processes that have left that.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class CommandDelivery:
             raise HookError(f"the command ended with {ended}; see {self._log_path}")
 
     async def _run(self, data: bytes) -> int | None:
-        """Run it, and leave nothing of it; its exit code, or minus a signal."""
-        # A file in memory: unlike a pipe it never waits for somebody who does not read.
+        """Run it and leave nothing behind; return its exit code, or minus a signal."""
+        # A file in memory: unlike with a pipe, writing never waits for a reader.
         with (
             os.fdopen(os.memfd_create("failure"), "wb+", buffering=0) as data_file,
             bounded_output(self._log_path, _MOST_LOG_BYTES) as output,
@@ -94,7 +94,7 @@ class CommandDelivery:
 
 
 async def _look(child: child_process.ChildProcess) -> None:
-    """See who descends from it, until cancelled: known still when he has left its session."""
+    """Track its descendants until cancelled: they stay known after leaving its session."""
     seen: set[ProcessId] = set()
     child.family.descendants = lambda: seen
     while True:
@@ -109,7 +109,7 @@ async def _look(child: child_process.ChildProcess) -> None:
 
 
 async def _ended(child: child_process.ChildProcess) -> None:
-    """Wait for the death of a leader."""
+    """Wait for a leader's death."""
     loop, dead = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(child.pidfd, dead.set)
     try:
@@ -119,12 +119,12 @@ async def _ended(child: child_process.ChildProcess) -> None:
 
 
 async def _end(child: child_process.ChildProcess) -> None:
-    """Kill what is left of it, and take its leader out of the process table."""
+    """Kill what is left of it, and reap its leader."""
     child.signal_group(signal.SIGKILL)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REAP_SECONDS):
             await _ended(child)
-    # Once more for whom they started while they were being killed.
+    # Once more, for processes started while the others were being killed.
     child.signal_group(signal.SIGKILL)
     child.reap()
     child.let_go()
@@ -136,13 +136,13 @@ def _is_needed(name: str) -> bool:
 
 @contextmanager
 def bounded_output(log_path: Path, most_bytes: int) -> Iterator[int]:
-    """The descriptor that a command is to write to; what it wrote by the end is in the log.
+    """Yield the descriptor a command is to write to; by the end its output is in the log.
 
     A file would grow as long as the command runs. Needs a running loop.
 
     Args:
         log_path: Where the output is appended.
-        most_bytes: So much of it is kept, the rest is read and forgotten; the log says that.
+        most_bytes: How much of it is kept; the rest is read and dropped, and the log says so.
 
     Raises:
         LogError: The log cannot be written.
@@ -174,7 +174,7 @@ class _Pump:
         self._loop.add_reader(self._source, self._move)
 
     def end(self) -> None:
-        """Move what is there; who still holds the other end is not waited for."""
+        """Move what is there, without waiting for processes that still hold the other end."""
         self._loop.remove_reader(self._source)
         if self._next is not None:
             self._next.cancel()

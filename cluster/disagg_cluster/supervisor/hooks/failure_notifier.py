@@ -17,7 +17,7 @@ from disagg_exporter.model import CollectorStatus
 
 COLLECTOR = "failure_hook"
 MOST_WAITING = 32
-"""So many failures wait for their turn; the oldest give way to new ones."""
+"""How many failures may wait; the oldest are dropped for new ones."""
 
 
 class HookError(DisaggError):
@@ -25,19 +25,19 @@ class HookError(DisaggError):
 
 
 class Delivery(Protocol):
-    """Gets one failure to where it is to go."""
+    """Delivers one failure to its destination."""
 
     async def deliver(self, data: bytes) -> None:
         """Deliver within the deadline, or raise `HookError`."""
 
 
 class FailureNotifier:
-    """A bounded queue of failures and the one delivery that is under way.
+    """A bounded queue of failures, and the one delivery under way.
 
     Args:
         delivery: How they are delivered; not at all if None.
-        events: Which kinds are; others are dropped.
-        node, cluster: What each is said to be of.
+        events: Which kinds are delivered; others are dropped.
+        node, cluster: The names that each is reported with.
         log: Logs when deliveries begin to fail, and when they succeed again.
     """
 
@@ -78,18 +78,18 @@ class FailureNotifier:
             self._counts[outcome] += 1
 
     def counts(self) -> Mapping[str, int]:
-        """How many failures were delivered, could not be, and were dropped for newer ones."""
+        """The numbers of failures delivered, failed, and dropped for newer ones."""
         return {} if self._delivery is None else dict(self._counts)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How the last delivery went."""
+        """The status of the last delivery."""
         return () if self._delivery is None else (self._health.status(),)
 
 
 def failure_notifier(
     config: NodeConfig, log_path: Path, environ: Mapping[str, str], log: logging.Logger
 ) -> FailureNotifier:
-    """What failures of workers are delivered to; if to nothing, it does nothing.
+    """Return the notifier that the node file asks for; without a hook it does nothing.
 
     Args:
         config: The node file.
@@ -101,7 +101,7 @@ def failure_notifier(
     if hook is None:
         return FailureNotifier(None, (), *names, log)
     if hook.command is None:
-        # A node without a URL does without OpenSSL in its memory.
+        # A node without a URL need not load OpenSSL.
         from disagg_cluster.supervisor.hooks.post_delivery import PostDelivery
 
         post = PostDelivery(hook.url or "", hook.deadline_seconds)

@@ -1,4 +1,4 @@
-"""Delivers a failure to a URL: one POST with a deadline, on a thread that nobody waits for."""
+"""Delivers a failure to a URL: one POST with a deadline, on a thread that is never awaited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from disagg_cluster.supervisor.hooks.failure_notifier import HookError
 from disagg_exporter import __version__
 from disagg_exporter.collectors import DaemonThreads, NoThreadError
 
-# One that is stuck in a name server must not hold up the next.
+# A delivery stuck in name resolution must not hold up the next.
 _THREADS = 2
 
 
@@ -24,7 +24,7 @@ class PostDelivery:
 
     Args:
         url: http or https; a user and a password in it are sent as basic authentication.
-        deadline_seconds: How long all of it may take.
+        deadline_seconds: The deadline of the whole delivery.
     """
 
     def __init__(self, url: str, deadline_seconds: float) -> None:
@@ -43,17 +43,18 @@ class PostDelivery:
         self._threads = DaemonThreads(_THREADS, "failure-hook")
 
     async def deliver(self, data: bytes) -> None:
-        """Send it and see the answer, or raise `HookError`."""
+        """Send it and check the answer, or raise `HookError`."""
         answer: Future[int] = Future()
         link = self._connection()
 
         def job() -> None:
-            # What was given up meanwhile takes no answer any more.
+            # A delivery given up meanwhile accepts no answer any more.
             with contextlib.suppress(InvalidStateError), contextlib.closing(link):
                 try:
                     if not answer.done():
                         link.connect()
-                    # A name server may take its time: what was given up is not sent any more.
+                    # Name resolution may be slow: a delivery given up meanwhile is not sent any
+                    # more.
                     if not answer.done():
                         answer.set_result(self._post(link, data))
                 except Exception as error:  # noqa: BLE001 - passed on to whoever waits

@@ -1,4 +1,4 @@
-"""The journal on disk: what the next daemon has to know if this one ends without a word."""
+"""The journal on disk: what the next daemon must know if this one ends unexpectedly."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _LONGEST_WAIT_NS = 31 * 86_400 * 10**9
 
 
 def here() -> Where:
-    """Which processes a pid can mean now."""
+    """Return which processes a pid can mean now."""
     return Where(boot_id=procfs.boot_id(), pid_namespace=procfs.pid_namespace())
 
 
 def load(path: Path, where: Where) -> tuple[Entry, ...]:
-    """What a journal says of workers; nothing if there is none. Raises as `load_whole`."""
+    """Return a journal's workers; none if there is no journal. Raises as `load_whole`."""
     return load_whole(path, where)[0]
 
 
 def load_whole(path: Path, where: Where) -> tuple[tuple[Entry, ...], Assignments]:
-    """What a journal says; nothing if there is none.
+    """Return a journal's workers and assignments; nothing if there is no journal.
 
     Raises:
         JournalError: It cannot be read or is not to be trusted.
@@ -62,10 +62,10 @@ def load_whole(path: Path, where: Where) -> tuple[tuple[Entry, ...], Assignments
 
 
 def _sound(entry: Entry, folder: Path) -> Entry:
-    """An entry that can be true of a worker of this run folder.
+    """Return an entry that can be true of a worker of this run folder.
 
     Raises:
-        JournalError: It names a log of somebody else's, or an instant that is still to come.
+        JournalError: It names somebody else's log, or an instant in the future.
     """
     now_ns = time.monotonic_ns()
     life = entry.life
@@ -87,13 +87,13 @@ def _sound(entry: Entry, folder: Path) -> Entry:
 
 
 class Journal:
-    """One file, replaced whole.
+    """One file, replaced as a whole.
 
     Args:
         path: Where it is; its folder exists.
-        log: Logs when it cannot be trusted or written, once each time that begins.
+        log: Logs when it cannot be trusted or written, once per occurrence.
         where: What pids mean here.
-        at: By which path it is written; by its own if not said.
+        at: The path by which it is written; its own by default.
     """
 
     def __init__(
@@ -119,10 +119,11 @@ class Journal:
         )
 
     def read(self) -> tuple[Entry, ...]:
-        """What the daemon before left; nothing if there is none, or none that can be trusted.
+        """Return what the previous daemon left; nothing if no journal can be trusted.
 
-        One that is not trusted is kept beside it, `<journal>.rejected`, and said. What it says of
-        roles and drains is then in `assignments`, which is written with all entries from now on.
+        A journal that is not trusted is kept beside it, `<journal>.rejected`, and that is logged.
+        The roles and drains of a trusted one are then in `assignments`, which is written with all
+        entries from now on.
         """
         try:
             entries, self.assignments = load_whole(self._path, self._where)
@@ -134,7 +135,7 @@ class Journal:
         return ()
 
     def write(self, entries: Sequence[Entry]) -> None:
-        """Replace it; one that cannot be written is said, and tried again the next time."""
+        """Replace it; a failure is logged, and the write tried again the next time."""
         with self._health.round():
             try:
                 self._write(entries)
@@ -145,23 +146,23 @@ class Journal:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether what lies at its path is what we wrote; so, too, before we have written."""
+        """Whether the file at its path is what we wrote; also true before we have written."""
         return self._written is None or identity_of(self._path) == self._identity
 
     def restore(self) -> None:
-        """Forget what was written: the next `write` writes it, whatever it is."""
+        """Forget what was written, so that the next `write` writes in any case."""
         self._written = None
 
     def status(self) -> CollectorStatus:
-        """The collector `journal`: failed while what is on disk is not what is."""
+        """The collector `journal`: failed while the file on disk is not up to date."""
         return self._health.status()
 
     def _write(self, entries: Sequence[Entry]) -> None:
-        # With a worker ends what was made of it by hand.
+        # Manual assignments end with their worker.
         left = {entry.worker for entry in entries if not entry.is_over}
         text = encode(self._where, entries, self.assignments.of(left))
         if text != self._written:
-            # It need not be synced: what a power cut leaves of it is of another boot.
+            # No sync is needed: after a power cut, what is left of it is of another boot.
             place = self._at(self._path)
             write_whole(place, text.encode(), 0o600)
             self._written, self._identity = text, identity_of(place)

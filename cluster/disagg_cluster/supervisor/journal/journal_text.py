@@ -26,7 +26,7 @@ from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Role
 
 VERSION: Final = 2
-"""Version 2 knows `assignments`; without any a journal is written as version 1 was."""
+"""Version 2 adds `assignments`; without any a journal is still written as version 1."""
 
 _MOST = 2**63
 _LONGEST_SECONDS = 1e9
@@ -37,10 +37,10 @@ class JournalError(DisaggError):
 
 
 class Entry(Section):
-    """One worker: its life and the process it has, or is about to have.
+    """One worker: its lifecycle and the process it has, or is about to have.
 
-    `pid` is None while a start is only meant, or when there is no process; `start_ticks` is then
-    the least a process started by it can have. Both together name a process beyond doubt.
+    `pid` is None while a start is only planned, or if there is no process; `start_ticks` is then
+    the least that a process so started can have. Both together identify a process beyond doubt.
     `environment` is a digest: it may hold secrets.
     """
 
@@ -71,18 +71,18 @@ class Entry(Section):
 
     @property
     def command_digest(self) -> str:
-        """A fingerprint of the arguments and variables that its process was started with."""
+        """A fingerprint of the arguments and variables that started its process."""
         text = json.dumps([self.argv, self.environment])
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing to go on with: stopped as it was asked to, and not paused."""
+        """Whether there is nothing to continue: stopped as requested, and not paused."""
         gone = self.life.presence is Presence.GONE and self.life.state is WorkerState.STOPPED
         return gone and self.life.paused_ns is None
 
     def runs(self, command: LaunchCommand) -> bool:
-        """Whether its process was started by this very command."""
+        """Whether its process was started by exactly this command."""
         return self.argv == command.argv and self.environment == digest(command)
 
 
@@ -90,10 +90,10 @@ _WorkerName = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")]
 
 
 class Assignments(Section):
-    """What was made of the workers by hand, beside pauses: it holds until they are stopped.
+    """Manual changes to the workers besides pauses; they hold until the workers are stopped.
 
-    `roles` differ from the node file's, `drained` get no requests, `move` is the last worker that
-    was given another role, or is just being given it.
+    `roles` differ from the node file's, `drained` workers get no requests, `move` is the last
+    worker's change to another role, finished or under way.
     """
 
     roles: Mapping[_WorkerName, Annotated[Role, Field(strict=False)]] = {}
@@ -102,11 +102,11 @@ class Assignments(Section):
 
     @property
     def nothing(self) -> bool:
-        """Whether there is nothing to be known."""
+        """Whether there are none."""
         return not (self.roles or self.drained or self.move)
 
     def of(self, workers: Collection[str]) -> Assignments:
-        """What of it is about these workers."""
+        """Return those that concern these workers."""
         roles = {name: role for name, role in self.roles.items() if name in workers}
         drained = tuple(name for name in self.drained if name in workers)
         move = self.move if self.move is not None and self.move.worker in workers else None
@@ -117,13 +117,13 @@ NO_ASSIGNMENTS = Assignments()
 
 
 class Where(Section):
-    """Which processes a pid in a journal can mean: of this boot, seen from this namespace."""
+    """Which processes a journal's pids can mean: those of this boot, seen from this namespace."""
 
     boot_id: str
     pid_namespace: str
 
     def why_foreign(self, boot_id: str, pid_namespace: str) -> str:
-        """Why what was written there means nothing here; empty if it does."""
+        """Return why what was written there means nothing here; empty if it does."""
         if boot_id != self.boot_id:
             return "it is from before the last boot, its processes are gone"
         if pid_namespace != self.pid_namespace:
@@ -139,7 +139,7 @@ class _JournalDocument(Section):
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first thing that is wrong with a text: where, and what."""
+    """Return the first problem of a text: where, and what."""
     first = error.errors(include_url=False)[0]
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{'.'.join(map(str, first['loc']))} is not known here: a newer version's, perhaps"
@@ -147,7 +147,7 @@ def first_problem(error: ValidationError) -> str:
 
 
 def _numbers(life: Lifecycle) -> Iterator[tuple[str, int]]:
-    """The numbers of a life by name; none of them is ever negative."""
+    """Yield the numbers of a life by name; none of them is ever negative."""
     for field in fields(life):
         value = getattr(life, field.name)
         for each in value if isinstance(value, tuple) else (value,):
@@ -164,9 +164,9 @@ def digest(command: LaunchCommand) -> str:
 def encode(
     where: Where, entries: Sequence[Entry], assignments: Assignments = NO_ASSIGNMENTS
 ) -> str:
-    """The whole text of a journal; what changes with every probe is left out.
+    """Return the whole text of a journal; what changes with every probe is left out.
 
-    Without assignments it is one that older daemons read, too.
+    Without assignments, older daemons can read it, too.
 
     Raises:
         JournalError: A path or an argument is no text.
@@ -200,12 +200,12 @@ def _lasting(life: Lifecycle) -> Lifecycle:
 
 
 def decode(text: str, where: Where) -> tuple[Entry, ...]:
-    """The entries of a journal that was written here; raises as `decode_whole`."""
+    """Return the entries of a journal that was written here; raises as `decode_whole`."""
     return decode_whole(text, where)[0]
 
 
 def decode_whole(text: str, where: Where) -> tuple[tuple[Entry, ...], Assignments]:
-    """The entries and assignments of a journal that was written here.
+    """Return the entries and assignments of a journal that was written here.
 
     Raises:
         JournalError: It is torn, of a version we do not know, or of another boot or namespace.
