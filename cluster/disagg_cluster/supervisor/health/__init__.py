@@ -1,1 +1,1 @@
-"""Probes of workers' health."""
+"""Health probes of workers."""

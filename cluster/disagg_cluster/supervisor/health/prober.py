@@ -1,7 +1,7 @@
-"""Probes workers on threads: all that were healthy a moment ago at once, any other by itself.
+"""Probes workers on threads: those healthy a moment ago in one batch, the others separately.
 
-Whatever becomes of a probe, whoever asked is answered: one that failed, got no thread, or took much
-longer than it may have decided nothing, and says so.
+Every caller gets an answer: a probe that failed, got no thread, or took much longer than it may is
+undecided, and says so.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from disagg_exporter.http.tls_words import TlsError
 Probe = Callable[[ProbeTarget, int, float, frozenset[int]], ProbeResult]
 """As `readiness.probe`."""
 
-# A healthy worker answers in a few milliseconds; whoever takes longer is probed by itself.
+# A healthy worker answers in a few milliseconds; a slower one is probed separately.
 _PATIENCE_SECONDS = 0.1
 
-# What a probe may take beyond its deadline: for a free thread, and for the tables of who listens.
-# Later than that, we ourselves had no time to look, and what was seen says nothing.
+# How long a probe may take beyond its deadline: for a free thread, and for the tables of listening
+# sockets. Beyond that we ourselves were too late, and what was observed proves nothing.
 _LATE_SECONDS = 3.0
 
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class _PendingProbe:
     result: asyncio.Future[ProbeResult]
 
     def settle(self, seen: ProbeResult) -> None:
-        """Answer whoever asked; not with a failure that we may have caused by coming too late."""
+        """Answer the caller, but not with a failure that our own delay may have caused."""
         late = self.result.get_loop().time() > self.until
         if late and seen.health is not Health.HEALTHY:
             seen = _undecided("it took too long")
@@ -53,11 +53,11 @@ class _PendingProbe:
 
 
 class Prober:
-    """Probes as they are asked for; made and used inside one running loop.
+    """Makes probes on request; made and used inside one running loop.
 
     Args:
-        probe: Looks at one worker.
-        probe_seconds: The deadline of one probe of a worker that names none.
+        probe: Probes one worker.
+        probe_seconds: The deadline of one probe, for a worker that sets none.
         workers: How many may be probed at a time: one that does not answer delays no other.
         late_seconds: What a probe may take beyond its deadline before it counts as not made.
     """
@@ -72,7 +72,7 @@ class Prober:
         self._probe = probe
         self._probe_seconds = probe_seconds
         self._late_seconds = late_seconds
-        # Beside one for each worker: a batch probe, and one that begins before it has ended.
+        # Beside one for each worker: a batch probe, and another that begins before it has ended.
         self._threads = DaemonThreads(workers + 2, "probe")
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_PendingProbe] = []
@@ -82,7 +82,7 @@ class Prober:
     ) -> asyncio.Future[ProbeResult]:
         """Probe a worker; `proven` is what the last healthy probe of its process proved.
 
-        The result comes in any case, `late_seconds` after the worker's deadline at the latest.
+        The result always arrives, `late_seconds` after the worker's deadline at the latest.
         """
         seconds = target.timeout_seconds or self._probe_seconds
         until = self._loop.time() + seconds + _PATIENCE_SECONDS + self._late_seconds
@@ -102,7 +102,7 @@ class Prober:
         self._threads.allow_one_more()
 
     def close(self) -> None:
-        """End; a probe on its way is not waited for."""
+        """End; a probe under way is not awaited."""
         self._threads.close()
 
     def _probe_batch(self) -> None:
@@ -113,7 +113,7 @@ class Prober:
             try:
                 seen = batch_probe(workers, _PATIENCE_SECONDS)
             except Exception:  # noqa: BLE001 - whoever asked is to be answered
-                # It decides about none of them; a probe of each follows.
+                # It decides about none of them; each is probed separately.
                 _log.debug("a look at all workers failed", exc_info=True)
                 seen = (False,) * len(workers)
             self._call_in_loop(self._batch_probed, batch, seen)
@@ -158,9 +158,9 @@ def _undecided(why: str) -> ProbeResult:
 def batch_probe(
     workers: Sequence[tuple[ProbeTarget, frozenset[int]]], patience_seconds: float
 ) -> tuple[bool, ...]:
-    """Say of each worker whether it answers 200 and its port still has the very sockets proven.
+    """Return for each worker whether it answers 200 on exactly the sockets proven its own.
 
-    Of all others nothing is said: a probe follows.
+    False decides nothing about a worker: a separate probe follows.
 
     Args:
         workers: Where each should answer, and the sockets that were proven to be its own.
@@ -168,19 +168,19 @@ def batch_probe(
     """
     try:
         answered = _answered([target for target, _ in workers], patience_seconds)
-        # After the answers: whoever gave them listened then.
+        # After the answers: their senders were listening then.
         listening = inodes_by_port()
     except OSError:
         return (False,) * len(workers)
     return tuple(
-        # Whatever the address: who listens beside them on another one is seldom there at all.
+        # Whatever the address: others rarely listen on the same port at another address.
         bool(proven) and number in answered and listening.get(target.port) == proven
         for number, (target, proven) in enumerate(workers)
     )
 
 
 def _answered(targets: Sequence[ProbeTarget], patience_seconds: float) -> set[int]:
-    """The numbers of those that answer their health path with 200."""
+    """Return the indices of those that answer their health path with 200."""
     with closing(PagePoller(_MAX_BYTES, keep=False)) as poller:
         left, answered = 0, set()
         for number, target in enumerate(targets):
@@ -195,7 +195,7 @@ def _answered(targets: Sequence[ProbeTarget], patience_seconds: float) -> set[in
         while left:
             for result in poller.poll():
                 left -= 1
-                # Any other is probed by itself, which says what is wrong.
+                # Any other is probed separately, which finds out what is wrong.
                 if isinstance(result.page, bytes):
                     answered.add(int(result.request.key))
         return answered

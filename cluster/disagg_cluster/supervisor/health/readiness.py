@@ -1,7 +1,7 @@
-"""Whether a worker serves: its server answers, it is its own server, it serves its own model.
+"""Whether a worker serves: its server answers, is its own, and serves its own model.
 
-An answer alone proves nothing: another server on the port says 200 too. So the socket that
-listens must be held by the worker's session, and the models page must name its model.
+An answer alone proves nothing: another server on the port says 200, too. So the socket that listens
+must be held by the worker's session, and the models page must name its model.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 256 * 1024
 
-# Of what a server says it serves, so much is shown: its page may be a stranger's.
+# How much is shown of what a server says it serves: its page may be a stranger's.
 _SHOWN_MODELS, _SHOWN_CHARACTERS = 5, 100
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeTarget:
-    """Where a worker should answer, as what. `host` is an IP address.
+    """Where a worker should answer, and as what. `host` is an IP address.
 
-    An empty `served_model_name` asks for no model. `api_key` is what the models page wants.
-    `health_path` answers 200 while the worker itself is well, within `timeout_seconds` where the
-    worker has a deadline of its own. `tls` is how TLS is spoken with a server that wants it: whose
-    socket it is, the kernel says, so a certificate that cannot be verified ends no worker.
+    With an empty `served_model_name` no model is checked. `api_key` is for the models page.
+    `health_path` answers 200 while the worker itself is well, within `timeout_seconds` if the
+    worker has a deadline of its own. `tls` is how to speak TLS with a server that requires it: the
+    kernel says whose socket it is, so a certificate that cannot be verified ends no worker.
     """
 
     port: int
@@ -52,10 +52,10 @@ class ProbeTarget:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResponse:
-    """What came back on one path; status 0 if nothing did, and then `why`.
+    """The response on one path; status 0 if there was none, and then `why`.
 
-    `was_asked` is False where the question could not be put to a server that may be well: for want
-    of TLS that both speak, or of a file of ours.
+    `was_asked` is False if the request could not be put to a server that may be well: for lack of
+    TLS that both speak, or of a file of ours.
     """
 
     status: int = 0
@@ -66,7 +66,7 @@ class ProbeResponse:
 
 @dataclass(frozen=True, slots=True)
 class ProbeFacts:
-    """What one probe saw. `models` is None where the same sockets proved them before."""
+    """What one probe observed. `models` is None if the same sockets proved them before."""
 
     target: ProbeTarget
     health: ProbeResponse
@@ -79,8 +79,8 @@ class ProbeFacts:
 class ProbeResult:
     """The verdict of one probe, and why in words.
 
-    `proven` are the listening sockets of a healthy worker that are surely its own: while the port
-    has exactly these, they need not be looked up again.
+    `proven` are a healthy worker's listening sockets that are surely its own: while the port has
+    exactly these, they need not be looked up again.
     """
 
     health: Health
@@ -91,7 +91,7 @@ class ProbeResult:
 def probe(
     target: ProbeTarget, session: int, deadline_seconds: float, proven: frozenset[int] = frozenset()
 ) -> ProbeResult:
-    """Look at a worker once; blocks for `deadline_seconds` at most.
+    """Probe a worker once; blocks for `deadline_seconds` at most.
 
     Args:
         target: Where it should answer.
@@ -117,7 +117,7 @@ def _probe(target: ProbeTarget, session: int, until: float, proven: frozenset[in
 
 
 def judge(facts: ProbeFacts) -> ProbeResult:
-    """The verdict on what a probe saw."""
+    """Return the verdict on what a probe observed."""
     if facts.owner is Owner.OTHER:
         return ProbeResult(Health.FOREIGN, f"another process listens on port {facts.target.port}")
     if facts.health.status == 0:
@@ -141,10 +141,10 @@ def judge(facts: ProbeFacts) -> ProbeResult:
 
 
 def get(target: ProbeTarget, path: str, until: float) -> ProbeResponse:
-    """GET one path; `until` is the instant of `time.monotonic` at which all must have arrived.
+    """GET one path; `until` is the `time.monotonic` instant by which all must have arrived.
 
-    http.client counts its timeout anew for every piece, so a server that sends a byte a second
-    would hold the probe for ever. HTTP/1.0 keeps the answer plain: no chunks, closed at its end.
+    http.client restarts its timeout for every piece, so a server that sends a byte a second would
+    hold the probe for ever. HTTP/1.0 keeps the answer plain: no chunks, closed at its end.
 
     Raises:
         OSError: The fault is on our side, such as no descriptor or no port left.
@@ -173,7 +173,7 @@ def get(target: ProbeTarget, path: str, until: float) -> ProbeResponse:
 def health_request(
     key: str, target: ProbeTarget, path: str, seconds: float, tls: ClientTls | None = None
 ) -> FetchRequest:
-    """A GET of one path of a worker's server."""
+    """Return a GET request for one path of a worker's server."""
     is_6 = ":" in target.host
     family, host = (AF_INET6, f"[{target.host}]") if is_6 else (AF_INET, target.host)
     return FetchRequest(
@@ -200,7 +200,7 @@ def _get_by_tls(target: ProbeTarget, path: str, until: float) -> ProbeResponse:
     if isinstance(result.page, EngineRefused):
         return ProbeResponse(result.page.status)
     if isinstance(result.page, EngineUnreachable):
-        # A server that turns our TLS down is there and works; one that hangs does not.
+        # A server that rejects our TLS is there and works; one that hangs does not.
         return ProbeResponse(why=str(result.page), was_asked=not result.page.speaks)
     if isinstance(result.page, Exception):
         raise result.page
@@ -226,13 +226,13 @@ def _left(until: float) -> float:
 
 
 def _model_fault(target: ProbeTarget, models: ProbeResponse, ours: bool) -> ProbeResult | None:
-    """What is wrong with what the server says it serves, if anything."""
+    """Return what is wrong with the models that the server lists, if anything."""
     wanted = target.served_model_name
     if not wanted:
         unseen = "whose server answers cannot be seen, and no model is known to ask for"
         return None if ours else ProbeResult(Health.UNHEALTHY, unseen)
     if models.status in (401, 403) and ours:
-        # The socket is its own; only the key of its page is not known to us.
+        # The socket is its own; we merely lack the key of its models page.
         return None
     if models.status == 0:
         return ProbeResult(Health.NO_ANSWER, f"/v1/models: {models.why}")
@@ -247,7 +247,7 @@ def _model_fault(target: ProbeTarget, models: ProbeResponse, ours: bool) -> Prob
 
 
 def _served(body: bytes) -> tuple[str, ...]:
-    """The names on a models page; none if it is not one."""
+    """Return the names on a models page; none if it is not one."""
     try:
         page = json.loads(body)
     except (ValueError, RecursionError):
@@ -259,5 +259,5 @@ def _served(body: bytes) -> tuple[str, ...]:
 
 
 def _printable(name: str) -> str:
-    """A name as it may stand in a log: one line, of bounded length, and surely text."""
+    """Return a name fit for a log: one line, of bounded length, and surely text."""
     return ascii(name[:_SHOWN_CHARACTERS])[1:-1]

@@ -1,1 +1,1 @@
-"""Which processes are a worker's: by what is seen of them, descent or control group."""
+"""Which processes belong to a worker: by evidence, descent or control group."""

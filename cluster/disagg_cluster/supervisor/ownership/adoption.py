@@ -1,7 +1,7 @@
-"""Finds what is left of the processes that a daemon before us started.
+"""Finds what is left of the processes that an earlier daemon started.
 
-Nothing is believed by its pid alone: a process is ours if it is the session leader that the
-journal names, started at the very tick it says, or if what can be seen of it proves it
+A pid alone proves nothing: a process is ours if it is the session leader that the journal names,
+started at the very tick that it states, or if what can be observed of it proves it
 (`ProcessEvidence`).
 """
 
@@ -30,9 +30,9 @@ from disagg_cluster.supervisor.process.child_process import ChildProcess
 
 @dataclass(frozen=True, slots=True)
 class WorkerFingerprint:
-    """A worker as it can be recognised: its log, arguments and address, and when it can have begun.
+    """How to recognise a worker: its log, arguments and address, and its earliest possible start.
 
-    Without arguments, these prove nothing; with port 0, no port does.
+    Empty arguments prove nothing; port 0 proves nothing either.
     """
 
     log_path: Path
@@ -44,9 +44,9 @@ class WorkerFingerprint:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEvidence:
-    """What can be seen of a session leader of our own user, beside what a worker should be.
+    """What can be observed of a session leader of our own user that a worker should have.
 
-    `writes_log`: its standard output is the worker's log, deleted or moved perhaps. `argv_fits`: it
+    `writes_log`: its standard output is the worker's log, perhaps deleted or moved. `argv_fits`: it
     was started with the worker's arguments. `bears_mark`: it inherited the worker's environment.
     `holds_port`: its session listens on the worker's port.
     """
@@ -60,10 +60,10 @@ class ProcessEvidence:
 def proves_worker(traits: ProcessEvidence) -> bool:
     """Whether these traits together are a worker's and nobody else's.
 
-    The log alone is not: a person may append to it. Without it (the disk was full, the folder has
-    another name now) arguments and mark are wanted: somebody may have started the same by hand,
-    and one of ours may be long in loading before it listens. A title that an engine gives itself
-    overwrites both.
+    The log alone is not: a person may append to it. Without it (the disk was full, the folder was
+    renamed) both arguments and mark are required: somebody may have started the same by hand, and
+    one of ours may load for long before it listens. A title that an engine gives itself overwrites
+    both.
     """
     if traits.writes_log:
         return traits.argv_fits or traits.bears_mark or traits.holds_port
@@ -72,9 +72,9 @@ def proves_worker(traits: ProcessEvidence) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FoundProcess:
-    """What is left of a worker; `child` is None if nothing is, and the caller's otherwise.
+    """What is left of a worker; `child` is None if nothing is, and otherwise the caller's to close.
 
-    Not `recorded` is a process that no journal names: the disk was full, say, when it started.
+    Not `recorded`: no journal names the process, perhaps because the disk was full at its start.
     """
 
     presence: Presence
@@ -102,7 +102,7 @@ def find(entry: Entry) -> FoundProcess:
 
 
 def find_unrecorded(sought: WorkerFingerprint) -> FoundProcess:
-    """Look for a worker whose start was never written down, or whose journal is lost."""
+    """Look for a worker whose start was never recorded, or whose journal is lost."""
     place, inodes = log_place(sought.log_path), inodes_at(sought.host, sought.port)
     for pid in own_leaders():
         traits = _traits(pid, sought, place, inodes)
@@ -114,7 +114,7 @@ def find_unrecorded(sought: WorkerFingerprint) -> FoundProcess:
 
 
 def _find_meant(log_path: Path, since_ticks: int) -> FoundProcess:
-    """Look for a start that was written down before the deed: who else would write there then?"""
+    """Look for a start that was recorded beforehand: nothing else would write there then."""
     found = (_running(pid, since_ticks, str(log_path)) for pid in leaders_writing(log_path))
     return next(filter(None, found), _NOTHING)
 
@@ -135,7 +135,7 @@ def _traits(
     pid: int, sought: WorkerFingerprint, place: LogPlace, inodes: frozenset[int]
 ) -> ProcessEvidence:
     writes = writes_log(pid, place)
-    # An interpreter of a script stands before what was asked for.
+    # The interpreter of a script comes before the arguments that were given.
     arguments = procfs.command_line(pid)[-len(sought.argv) :] if sought.argv else ()
     fits = bool(sought.argv) and arguments == sought.argv
     if not (writes or fits):
@@ -149,7 +149,7 @@ def _traits(
 
 
 def inodes_at(host: str, port: int) -> frozenset[int]:
-    """The sockets that listen there; none at port 0, or where that cannot be seen."""
+    """Return the sockets that listen there; none at port 0, or if that cannot be seen."""
     try:
         return listening_inodes(host, port) if port else frozenset()
     except OSError:
@@ -165,7 +165,7 @@ def is_there(entry: Entry) -> bool:
 
 
 def unrecorded_life(life: Lifecycle, now_ns: int) -> Lifecycle:
-    """The life of a process that was found although no journal names it."""
+    """Return the life of a process that was found although no journal names it."""
     return replace(
         life,
         state=WorkerState.STARTING,
@@ -185,7 +185,7 @@ def _recorded(entry: Entry, pid: int) -> FoundProcess:
             os.close(pidfd)
         return _NOTHING
     if pidfd is None:
-        # One of its session that writes its log proves that the session is still its own.
+        # A process of its session that writes its log proves that the session is still its own.
         pidfd = _member(entry, pid)
     if pidfd is None:
         return _NOTHING
@@ -199,7 +199,7 @@ def _recorded(entry: Entry, pid: int) -> FoundProcess:
 
 
 def _member(entry: Entry, session: int) -> int | None:
-    """A pidfd of a process that was left by a leader who has gone."""
+    """Return a pidfd of a process that was left by a leader who has gone."""
     place = log_place(Path(entry.log_path))
     for pid in own_processes():
         ticks = procfs.start_ticks(pid)

@@ -1,4 +1,4 @@
-"""The control groups of all workers, and the limits that each is to keep to."""
+"""The control groups of all workers, with the limits of each."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SYSTEMD = Path("/run/systemd/system")
 def group_root(
     proc: Path = Path("/proc/self"), systemd: Path = _SYSTEMD
 ) -> tuple[Path | None, str]:
-    """The group below which we may make others; None with the reason if there is none.
+    """Return the group below which we may make others; None with the reason if there is none.
 
-    Under systemd that is one that it has delegated: our own, or its parent where the unit puts us
+    Under systemd it is one that was delegated to us: our own, or its parent where the unit puts us
     into a subgroup (`DelegateSubgroup=`).
     """
     try:
@@ -41,7 +41,7 @@ def group_root(
 
 
 def group_of(pid: int) -> Path | None:
-    """The group that a process is in; None if that cannot be seen."""
+    """Return the group of a process; None if that cannot be seen."""
     try:
         return _place(Path("/proc/self"), Path(f"/proc/{pid}/cgroup"))
     except OSError:
@@ -53,7 +53,7 @@ class ControlGroup:
 
     Args:
         root: Where it is made.
-        log_path: The worker's log, which names it beyond doubt.
+        log_path: The worker's log, which identifies it beyond doubt.
         worker: The worker's name.
     """
 
@@ -64,7 +64,7 @@ class ControlGroup:
         self._oom_kills = 0
 
     def make(self, limits: WorkerLimits) -> tuple[str, ...]:
-        """Make it and limit it; say what cannot be had."""
+        """Make it and set its limits; return what could not be set."""
         wanted = (
             ("memory", "memory.max", limits.memory),
             ("pids", "pids.max", limits.tasks),
@@ -80,13 +80,13 @@ class ControlGroup:
             if problem:
                 problems.append(problem)
         with suppress(OSError):
-            # A worker without one of its processes is no use: it ends whole, and starts again.
+            # A worker that lost one of its processes is useless: it ends as a whole, and restarts.
             (self.path / "memory.oom.group").write_text("1")
         self._oom_kills = self._count_oom_kills()
         return tuple(problems)
 
     def add(self, pid: int) -> str:
-        """Put a process into it, with whatever it has started meanwhile; say why not."""
+        """Put a process into it, with all that it has started meanwhile; return why not."""
         waiting, seen = [pid], set[int]()
         while waiting:
             each = waiting.pop()
@@ -108,22 +108,22 @@ class ControlGroup:
             return frozenset()
 
     def kill(self) -> None:
-        """End all of them at once; nothing if we ourselves are among them."""
+        """Kill all of them at once; does nothing if we ourselves are among them."""
         if os.getpid() not in self.pids():
             with suppress(OSError):
                 (self.path / "cgroup.kill").write_text("1")
 
     def was_out_of_memory(self) -> bool:
-        """Whether the kernel has ended one of them for its memory since it was made."""
+        """Whether the kernel has killed one of them for its memory since it was made."""
         return self._count_oom_kills() > self._oom_kills
 
     def remove(self) -> None:
-        """Remove it, if nothing is left in it."""
+        """Remove it, if it is empty."""
         with suppress(OSError):
             self.path.rmdir()
 
     def _enable(self, controller: str) -> str:
-        """Have the root's groups know a controller; say why not."""
+        """Enable a controller for the root's groups; return why not."""
         try:
             if controller not in (self._root / "cgroup.controllers").read_text().split():
                 return f"the system gives us no control of {controller} in {self._root}"
@@ -152,7 +152,7 @@ class ControlGroup:
 
 
 def _place(proc: Path, groups: Path | None = None) -> Path | None:
-    """Where the group that a process is in can be found; None without such a hierarchy."""
+    """Return where the group of a process can be found; None without such a hierarchy."""
     mounts = (proc / "mountinfo").read_text().splitlines()
     lines = (groups or proc / "cgroup").read_text().splitlines()
     mount = next((line.split() for line in mounts if " - cgroup2 " in line), None)
@@ -174,12 +174,12 @@ def _is_writable(path: Path) -> bool:
 
 
 class ControlGroups:
-    """Gives each worker's process its group and limits; a worker runs also without.
+    """Gives each worker's process its group and limits; a worker also runs without them.
 
     Args:
-        root: Where groups are made; None if they cannot be had.
-        why: Why they cannot.
-        log: Logs once each limit that cannot be had.
+        root: Where groups are made; None if they are unavailable.
+        why: Why they are.
+        log: Logs each unavailable limit once.
     """
 
     def __init__(self, root: Path | None, why: str, log: logging.Logger) -> None:
@@ -196,13 +196,13 @@ class ControlGroups:
             problems = (self._why,) if (limits.memory or limits.tasks) else ()
         else:
             group = self._groups[worker] = ControlGroup(self._root, log_path, worker)
-            # What was left there has been ended before, or else the group is used on.
+            # What was left there has been ended before; otherwise the group is reused.
             group.remove()
             problems = group.make(limits)
         self._tell(worker, limits, problems)
 
     def enter(self, worker: str, child: ChildProcess, limits: WorkerLimits) -> None:
-        """Put a process just started into the group of its worker."""
+        """Put a newly started process into the group of its worker."""
         problems = []
         group = self._groups.get(worker)
         if group is not None and (problem := group.add(child.pid)):
@@ -217,7 +217,7 @@ class ControlGroups:
             self._tell(worker, limits, tuple(problems))
 
     def attach(self, worker: str, log_path: Path, child: ChildProcess) -> None:
-        """Have a process, adopted perhaps, know who is in the group of its worker.
+        """Connect a process, perhaps adopted, to the group of its worker.
 
         An adopted one may be in a group that a daemon made elsewhere.
         """
@@ -233,14 +233,14 @@ class ControlGroups:
             self._groups[worker].remove()
 
     def verdict(self, worker: str, limits: WorkerLimits) -> str:
-        """Why a worker may have died, if its limit was the reason; empty otherwise."""
+        """Return why a worker may have died, if its limit was the reason; empty otherwise."""
         group = self._groups.get(worker)
         if group is None or limits.memory is None or not group.was_out_of_memory():
             return ""
         return f"it took more memory than its limit of {limits.memory} bytes (limits.memory)"
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """Return `limits:<worker>` of those with limits: failed while one is not kept to."""
+        """Return `limits:<worker>` of workers with limits: failed while one is not enforced."""
         return tuple(health.status() for health in self._health.values())
 
     def _group_of(self, worker: str, log_path: Path, child: ChildProcess) -> ControlGroup | None:

@@ -1,4 +1,4 @@
-"""Run folders as they are found: which one is in use, and workers of it that no journal names."""
+"""Existing run folders: which one is in use, and its workers that no journal names."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _USUAL = RestartPolicy()
 
 
 def usual_run_dir(environ: Mapping[str, str], uid: int) -> Path:
-    """The folder of a daemon without a `run_dir`.
+    """Return the folder of a daemon without a `run_dir`.
 
-    While a daemon of an earlier version runs in its own default folder, or engines that it left
-    do, that one is used on: their sockets and logs are there. Afterwards it is the new one.
+    While a daemon of an earlier version runs in its own default folder, or engines that it left do,
+    that folder is kept: their sockets and logs are there. Afterwards it is the new one.
     """
     usual = default_run_dir(environ, uid)
     folders = (usual, *older_run_dirs(environ, uid))
@@ -70,12 +70,12 @@ class Unrecorded:
 def unrecorded(
     folder: RunFolder, known: Collection[int | None] = (), ports: Mapping[str, int] | None = None
 ) -> tuple[Unrecorded, ...]:
-    """What writes a log of the folder, deleted or not, or bears its mark: each worker's oldest.
+    """Return each worker's oldest process that writes a log here, deleted or not, or has its mark.
 
     Args:
         folder: Its folder, there or not.
         known: Pids that a journal names; they and their families are left out.
-        ports: Where each worker listens, as far as it is known.
+        ports: The port of each worker, as far as it is known.
     """
     logs = f"{os.path.realpath(folder.path)}/logs"
     first: dict[str, Unrecorded] = {}
@@ -89,7 +89,8 @@ def unrecorded(
             continue
         inodes = adoption.inodes_at("127.0.0.1", (ports or {}).get(worker, 0))
         holds = owner_of(inodes, session_members(pid)) is Owner.OURS
-        # What has inherited the mark and writes elsewhere is a helper that outlived its worker.
+        # A process that inherited the mark and writes elsewhere is a helper that outlived its
+        # worker.
         traits = ProcessEvidence(True, argv_fits=False, bears_mark=bool(marked), holds_port=holds)
         proven = proves_worker(traits)
         ticks = procfs.start_ticks(pid)
@@ -99,7 +100,7 @@ def unrecorded(
 
 
 def entry_of(found: Unrecorded, folder: RunFolder, ports: Mapping[str, int] | None = None) -> Entry:
-    """What a journal would say of it, as far as it can be seen.
+    """Return a journal entry for it, as far as it can be observed.
 
     One that listens nowhere has no requests to wait for.
     """
@@ -121,14 +122,14 @@ def entry_of(found: Unrecorded, folder: RunFolder, ports: Mapping[str, int] | No
 
 
 def _worker_of(path: str, logs: str) -> str:
-    """The worker whose log of this folder a path names; empty if it names none."""
+    """Return the worker whose log of this folder a path names; empty if it names none."""
     parent, _, name = path.rpartition("/")
     fits = _LOG.fullmatch(name)
     return fits[1] if fits and (parent == logs or os.path.realpath(parent) == logs) else ""
 
 
 def _port_of(found: Unrecorded) -> int:
-    """Where it says it listens, else where one of its session does; 0 if nowhere."""
+    """Return the port it states, else one that its session listens on; 0 if there is none."""
     for option, value in pairwise(found.argv):
         if option == "--port" and value.isdigit() and int(value) <= 65535:
             return int(value)

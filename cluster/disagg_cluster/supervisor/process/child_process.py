@@ -1,8 +1,8 @@
-"""One child process in a session of its own: start it, see it die, signal all of it.
+"""One child process in a separate session: start it, detect its death, signal all of it.
 
 The leader is not reaped before the last of its session has died: as long as it is a zombie, its
-pid, which is also the number of its group and session, cannot be given to anybody else. One that
-an earlier daemon started may be reaped by another; its number stays taken as long as any of its
+pid, which is also the number of its group and session, cannot be reused. One that an earlier daemon
+started may be reaped by another process; its number stays taken as long as any process of its
 session lives.
 """
 
@@ -24,7 +24,7 @@ from disagg_cluster.host.worker_logs import LogError, open_log
 from disagg_cluster.supervisor.process.family import ProcessFamily
 from disagg_exporter.errors import DisaggError
 
-# What the command itself is to blame for: it would fail as well on a machine with everything left.
+# Errors of the command itself: it would fail even with every resource free.
 _WRONG_COMMAND = frozenset(
     {
         errno.E2BIG,
@@ -45,8 +45,8 @@ class StartError(DisaggError):
     """A child could not be started; the text names the file and what to look at.
 
     Attributes:
-        refused: The system had no room for it, or none for its log: the command may be right.
-        errno: What the system said, if it said anything.
+        refused: The system lacked the resources for it, or for its log: the command may be right.
+        errno: The system's error number, if there is one.
     """
 
     def __init__(self, text: str, *, refused: bool = False, errno: int | None = None) -> None:
@@ -57,16 +57,16 @@ class StartError(DisaggError):
 
 @dataclass(eq=False)
 class ChildProcess:
-    """A process of ours or of the daemon before us, leader of its session.
+    """A process started by us or the previous daemon, leader of its session.
 
     Attributes:
         pid: Of the leader; also the number of its group and session.
-        start_ticks: Its start in clock ticks since boot, which makes the pid unmistakable.
+        start_ticks: Its start in clock ticks since boot, which makes the pid unique.
         pidfd: Becomes readable when the leader dies; ours to close.
-        log_start_bytes: How long the log already was.
+        log_start_bytes: The length of the log before it started.
         log_lost: Why nothing is written to its log; empty if something is.
         mark: What its processes have inherited (`process_traits`).
-        family: Who belongs to it beside its session.
+        family: The processes that belong to it beside its session.
     """
 
     pid: int
@@ -81,9 +81,9 @@ class ChildProcess:
         self.family = ProcessFamily(self.pid, self.start_ticks, mark)
 
     def exit_code(self) -> int | None:
-        """The dead leader's exit code, or minus the signal that ended it; does not reap.
+        """Return the dead leader's exit code, or minus the signal that ended it; does not reap.
 
-        None if we cannot know: it still runs, or it is no child of ours.
+        None if it cannot be known: it still runs, or it is no child of ours.
         """
         try:
             seen = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -94,9 +94,9 @@ class ChildProcess:
         return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
 
     def survivors(self) -> tuple[int, ...]:
-        """The living of its session and family besides the leader; reaps its session's dead.
+        """Return the living of session and family besides the leader; reap its session's dead.
 
-        Orphans fall to us and would stay zombies.
+        Orphans are reparented to us and would stay zombies.
         """
         if not self._is_ours():
             return ()
@@ -107,19 +107,22 @@ class ChildProcess:
         return living + self.family.escaped()
 
     def watch(self, pid: int) -> int | None:
-        """A pidfd (the caller closes it) of one who belongs to it; None if it has gone."""
+        """Return a pidfd of a process that belongs to it; None if it has gone.
+
+        The caller closes it.
+        """
         pidfd = _member_pidfd(pid, self.family)
-        # Asked once more: were its number a stranger's by now, so would be the member.
+        # Checked once more: if the leader's pid has been reused, the member may be a stranger's.
         if pidfd is not None and not self._is_ours():
             os.close(pidfd)
             return None
         return pidfd
 
     def signal_group(self, sign: signal.Signals) -> bool:
-        """Signal session and family; False if the pid is no more ours, or may not be signalled.
+        """Signal session and family; False if the pid is no longer ours, or may not be signalled.
 
-        The number of the group is only used while a child of our own holds it, be it as a zombie.
-        Any other may be reaped, and its number be a stranger's, between two of our looks.
+        The number of the group is only used while a child of our own holds it, if only as a zombie.
+        Any other child may be reaped, and its number reused, between two of our checks.
         """
         if not self._is_ours():
             return False
@@ -132,7 +135,7 @@ class ChildProcess:
         except PermissionError:
             return False
         except ProcessLookupError:
-            # The leader of a group that others may live on in.
+            # Only the leader is gone; others may live on in its group.
             if held:
                 return False
         for pid in self.survivors():
@@ -146,11 +149,11 @@ class ChildProcess:
         return True
 
     def is_over(self) -> bool:
-        """Whether the leader has died; needs no descriptor to say so."""
+        """Whether the leader has died; opens no descriptor."""
         return self.pidfd >= 0 and _is_readable(self.pidfd)
 
     def reap(self) -> None:
-        """Take the dead leader out of the process table and close its pidfd.
+        """Reap the dead leader and close its pidfd.
 
         Does nothing while the leader runs.
         """
@@ -160,7 +163,7 @@ class ChildProcess:
         self.let_go()
 
     def let_go(self) -> None:
-        """Watch it no longer; it goes on alone."""
+        """Stop watching it; it goes on alone."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
@@ -224,11 +227,11 @@ def start(
     # From here on we wait for it ourselves, by its pidfd.
     process.returncode = 0
     try:
-        # Zero only where something else reaps our children: it is then never the same again.
+        # Zero only if something else reaps our children: it then never matches again.
         ticks = procfs.start_ticks(process.pid) or 0
         pidfd = os.pidfd_open(process.pid)
     except OSError as error:
-        # Without a descriptor left nobody would watch it: better no child than that.
+        # Without a descriptor nothing would watch it: better no child than that.
         os.killpg(process.pid, signal.SIGKILL)
         os.waitpid(process.pid, 0)
         text = f"cannot watch {argv[0]}: {error.strerror}"
@@ -261,7 +264,7 @@ def _group_of(pid: int) -> int | None:
 
 def _member_pidfd(pid: int, family: ProcessFamily) -> int | None:
     pidfd = procfs.open_pidfd(pid)
-    # Asked after the pidfd was opened, so that the answer is about the process it stands for.
+    # Checked after the pidfd was opened, so that the answer is about its very process.
     if pidfd is None or family.includes(pid):
         return pidfd
     os.close(pidfd)

@@ -1,4 +1,4 @@
-"""Learns of the death of a child and of the last that it leaves; what is said of one that stays."""
+"""Watches for the death of a child and of all that it leaves; reports those that stay."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class DeathWatch:
     """Watches one child after the other in the running loop.
 
     Args:
-        retrier: Looks again when a look was not possible.
-        scan: The look at all processes, shared with those whose children end in the same turn.
-        exited: Receives the exit code (None if not known) when the leader has died, and whether
-            it left nobody; the child is reaped then.
-        gone: Called when the last of those it left has died; the child is reaped.
+        retrier: Repeats a check that was not possible.
+        scan: The scan of all processes, shared with workers whose children end in the same turn.
+        exited: Receives the exit code (None if unknown) when the leader has died, and whether
+            nothing else is left; the child is reaped then.
+        gone: Called when the last of the processes it left has died; the child is reaped.
     """
 
     retrier: Retrier
@@ -57,23 +57,23 @@ class DeathWatch:
         self.retrier.run("watch its process", self._watch_leader)
 
     def begin_with_rest(self, child: ChildProcess) -> None:
-        """Watch a child whose leader has died and left others."""
+        """Watch a child whose leader has died and left other processes."""
         self._child, self._leader_lives = child, False
         child.family.look = self.scan.look
         self.scan.forget()
         self._await_rest()
 
     def check_now(self) -> bool:
-        """Look at once; False if the leader is dead and that cannot be taken in yet."""
+        """Check at once; False if the leader is dead and that cannot be handled yet."""
         child = self._child
         if child is None or not self._leader_lives or not child.is_over():
             return True
-        # It may have died, and left somebody, after others looked in this turn of the loop.
+        # It may have died, and left processes, after the scan made in this turn of the loop.
         self.scan.forget()
         return self.retrier.run(_DEATH, self._process_death)
 
     def close(self) -> None:
-        """Watch no longer, and let go of the child."""
+        """Stop watching, and let go of the child."""
         self._look_away()
         child, self._child = self._child, None
         if child is not None and child.pidfd >= 0:
@@ -141,13 +141,13 @@ class StuckWorkersError(DisaggError):
     exit_code = EXIT_STUCK
 
     def __init__(self, stuck: Sequence[tuple[str, int | None, str]]) -> None:
-        """`stuck`: name, pid and the kernel's letter for its state, empty if not known."""
+        """`stuck`: name, pid and the kernel's letter for its state, empty if unknown."""
         lines = [_line(*worker) for worker in stuck]
         super().__init__("\n".join(["still there after SIGKILL:", *lines, _ADVICE]))
 
 
 def stuck(pids: Mapping[str, int | None]) -> StuckWorkersError:
-    """What to raise of workers that are still there, by their pids: with what the kernel says."""
+    """Return the error for workers that are still there, by pid, with what the kernel reports."""
     return StuckWorkersError(
         [(worker, pid, procfs.state(pid) if pid else "") for worker, pid in pids.items()]
     )

@@ -1,4 +1,4 @@
-"""Who belongs to a worker though he left its session: a helper that called setsid, say."""
+"""The processes of a worker that left its session, such as a helper that called setsid."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from disagg_cluster.host.processes.process_table import below
 from disagg_cluster.host.processes.process_traits import mark_of, own_processes
 
 ProcessId = tuple[int, int]
-"""A pid and the clock tick at which it started: together they are never used again."""
+"""A pid and the clock tick at which it started: the pair is never used again."""
 
 
 class OwnProcess(NamedTuple):
@@ -25,7 +25,7 @@ class OwnProcess(NamedTuple):
 
 
 class OwnProcesses:
-    """Those that lived when this was made; each one's mark is read once, when it is asked for.
+    """Those that lived when this was made; each one's mark is read once, on demand.
 
     Raises:
         OSError: /proc cannot be read.
@@ -55,15 +55,15 @@ def _living() -> list[OwnProcess]:
 
 
 class SharedScan:
-    """One look at all processes for whoever asks in one turn of the running loop.
+    """One scan of all processes for all callers in one turn of the running loop.
 
-    A look takes some 0.1 ms for each process, and workers often end together. It is made in the
-    turn in which it is asked for: after the deaths that the loop reports in this turn, so that
-    none of them can have left a process that it does not show. Whoever learns of a death in
-    another way asks for a new one (`forget`).
+    A scan takes some 0.1 ms for each process, and workers often end together. It is made in the
+    turn in which it is requested: after the deaths that the loop reports in this turn, so that none
+    of them can have left a process that the scan does not show. A caller that learns of a death in
+    another way requests a new one (`forget`).
 
     Args:
-        look: Looks at all processes.
+        look: Scans all processes.
     """
 
     def __init__(self, look: Callable[[], OwnProcesses] = OwnProcesses) -> None:
@@ -71,35 +71,35 @@ class SharedScan:
         self._seen: OwnProcesses | None = None
 
     def look(self) -> OwnProcesses:
-        """What is seen in this turn."""
+        """Return the scan of this turn."""
         if self._seen is None:
             seen = self._look()
-            # It is called before anything that the loop reports in the next turn.
+            # Called before anything that the loop reports in the next turn.
             asyncio.get_running_loop().call_soon(self.forget)
             self._seen = seen
         return self._seen
 
     def forget(self) -> None:
-        """Look anew when asked next."""
+        """Scan anew at the next request."""
         self._seen = None
 
 
 class ProcessFamily:
     """The processes of one worker that are outside the session of its leader.
 
-    Known by the mark that every process of a worker inherits, by having been seen among the
-    leader's descendants, or by the worker's control group.
+    They are recognised by the mark that every process of a worker inherits, by having been observed
+    among the leader's descendants, or by the worker's control group.
 
     Args:
         leader: The leader's pid, which is the number of its session.
         start_ticks: When the leader started; its family is no older.
-        mark: What its processes have inherited (`process_traits`); none is looked for if empty.
+        mark: What its processes have inherited (`process_traits`); not looked for if empty.
 
     Attributes:
-        descendants: Those that were seen below the leader at any time.
+        descendants: Those observed below the leader at any time.
         in_group: The pids in its control group.
         kill_group: Ends all in its control group.
-        look: Sees all processes of ours; those of several workers may share one look.
+        look: Scans all processes of ours; several workers may share one scan.
     """
 
     def __init__(self, leader: int, start_ticks: int, mark: str) -> None:
@@ -112,7 +112,7 @@ class ProcessFamily:
         self.look: Callable[[], OwnProcesses] = OwnProcesses
 
     def escaped(self) -> tuple[int, ...]:
-        """The living that are in other sessions than the leader's, in no order."""
+        """Return the living that are in other sessions than the leader's, in no order."""
         descendants, group = self.descendants(), self.in_group()
         if not (self._mark or descendants or group):
             return ()
@@ -125,7 +125,7 @@ class ProcessFamily:
         )
 
     def includes(self, pid: int) -> bool:
-        """Whether a process, now and by this number, belongs to it."""
+        """Whether the process that now has this pid belongs to it."""
         if procfs.session_of(pid) == self._leader:
             return True
         ticks = procfs.start_ticks(pid)
@@ -149,10 +149,10 @@ class ProcessFamily:
 
 
 class Descendants:
-    """What was seen below the leaders, from look to look; and the reaping of orphans.
+    """The descendants observed below each leader, from scan to scan; also reaps orphans.
 
     Args:
-        is_ours: Whether orphans fall to us, so that we have to reap them.
+        is_ours: Whether orphans are reparented to us, so that we have to reap them.
     """
 
     def __init__(self, is_ours: bool) -> None:
@@ -161,11 +161,11 @@ class Descendants:
         self._dead: frozenset[int] = frozenset()
 
     def of(self, leader: int) -> Collection[ProcessId]:
-        """Those that were seen below a leader and lived at the last look."""
+        """Return those observed below a leader that lived at the last scan."""
         return self._seen.get(leader, frozenset())
 
     def look(self, leaders: Collection[int]) -> None:
-        """See who is below each leader now, and reap dead orphans that nobody waits for."""
+        """Find each leader's descendants now, and reap dead orphans that nobody waits for."""
         # Session 0 is the kernel's: most processes of an idle machine.
         pids = [pid for pid in procfs.pids() if procfs.session_of(pid) != 0]
         parents = {pid: procfs.parent_of(pid) or 0 for pid in pids}
@@ -185,7 +185,7 @@ class Descendants:
             self._reap_orphans(leaders, parents)
 
     def _reap_orphans(self, leaders: Collection[int], parents: Mapping[int, int]) -> None:
-        """Reap orphans; one that somebody waits for is gone before the next look."""
+        """Reap orphans; one that somebody waits for is gone before the next scan."""
         me, session = os.getpid(), os.getsid(0)
         dead = frozenset(
             pid

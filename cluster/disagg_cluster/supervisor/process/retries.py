@@ -1,4 +1,4 @@
-"""What supervision must do: done again until it succeeds, with descriptors kept back for it."""
+"""What supervision must do: repeated until it succeeds, with descriptors held in reserve."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Deed = Callable[[], object]
 
 
 class DescriptorReserve:
-    """Holds descriptors open that nobody needs, and gives them back to the system for a deed.
+    """Holds spare descriptors open, and releases them for an action that finds none left.
 
     Args:
         count: How many.
@@ -36,20 +36,20 @@ class DescriptorReserve:
         self.refill()
 
     def refill(self) -> None:
-        """Take again what is missing, as far as there is something to be had."""
+        """Reopen those that are missing, as far as the system has any."""
         with contextlib.suppress(OSError):
             while len(self._spare) < self._count:
                 self._spare.append(os.open(os.devnull, os.O_RDONLY))
 
     def close(self) -> None:
-        """Hold none any more."""
+        """Release all of them."""
         while self._spare:
             os.close(self._spare.pop())
 
     def run(self, deed: Callable[[], Result]) -> Result:
-        """Do something; if no descriptor is left for it, once more with those kept back.
+        """Run an action; if no descriptor is left for it, once more with the reserve released.
 
-        What it raises is passed on; that a descriptor was missing shows in its `errno`.
+        Its exception is passed on; a missing descriptor shows in its `errno`.
         """
         try:
             return deed()
@@ -69,10 +69,10 @@ class DescriptorReserve:
 
 
 class SupervisionHealth:
-    """What keeps supervision from its work just now; the collector `supervision`.
+    """What currently keeps supervision from its work; the collector `supervision`.
 
     Args:
-        log: Logs when a reason comes, changes and goes.
+        log: Logs when a reason appears, changes and disappears.
     """
 
     def __init__(self, log: logging.Logger) -> None:
@@ -80,10 +80,10 @@ class SupervisionHealth:
         self._problems: dict[str, str] = {}
 
     def failed(self, what: str, cause: Exception | str) -> None:
-        """Take that something could not be done; whoever calls tries it again.
+        """Record that something could not be done; the caller tries it again.
 
         Args:
-            what: Whose and what.
+            what: The worker and the action.
             cause: The reason.
         """
         if isinstance(cause, Exception):
@@ -94,27 +94,27 @@ class SupervisionHealth:
         self._health.report(dict(self._problems))
 
     def over(self, what: str) -> None:
-        """Take that something was done, or is not to be done any more."""
+        """Record that something was done, or need not be done any more."""
         if self._problems.pop(what, None) is not None:
             self._health.report(dict(self._problems))
 
     def status(self) -> CollectorStatus:
-        """Failed while anything that is to be done could not be."""
+        """Return the status: failed while anything that must be done has failed."""
         if not self._problems:
             self._health.succeed()
         return self._health.status()
 
 
 class Retrier:
-    """Does what must be done; what fails, for whatever reason, is done again until it succeeds.
+    """Does what must be done; what fails, for whatever reason, is repeated until it succeeds.
 
-    No callback of the loop may do anything else: an exception there would be lost, and with it
-    the death or the deadline that it was called for.
+    No callback of the loop may do anything else: an exception there would be lost, and with it the
+    death or the deadline that it was called for.
 
     Args:
-        owner: Whose deeds they are, for the log.
-        health: Receives what fails.
-        reserve: Gives descriptors when there are none left.
+        owner: The worker whose actions they are, for the log.
+        health: Records what fails.
+        reserve: Provides descriptors when none are left.
     """
 
     def __init__(self, owner: str, health: SupervisionHealth, reserve: DescriptorReserve) -> None:
@@ -125,24 +125,24 @@ class Retrier:
         self._waiting: dict[str, asyncio.TimerHandle] = {}
 
     def run(self, what: str, deed: Deed) -> bool:
-        """Do it now, and say whether that went well; else later, again and again.
+        """Run it now, and return whether it succeeded; otherwise repeat it later until it does.
 
         Args:
-            what: For the log. A deed that waits under this name is replaced.
-            deed: May be done again after it failed half way.
+            what: For the log. A waiting action of this name is replaced.
+            deed: May be repeated after it failed half way.
         """
         self.forget(what)
         return self._try(what, deed)
 
     def forget(self, what: str) -> None:
-        """Do no more what waits under this name."""
+        """Drop the action that waits under this name."""
         waiting = self._waiting.pop(what, None)
         if waiting is not None:
             waiting.cancel()
             self._health.over(f"{self._owner}: {what}")
 
     def close(self) -> None:
-        """Do nothing more."""
+        """Drop all waiting actions."""
         for what in tuple(self._waiting):
             self.forget(what)
 
@@ -151,7 +151,8 @@ class Retrier:
         try:
             self._reserve.run(deed)
         except Exception as error:  # noqa: BLE001 - there is nobody above to take it
-            # Before it is said: without memory that may fail, too, and the deed must not be lost.
+            # Before it is reported: without memory that may fail, too, and the action must not be
+            # lost.
             self._waiting[what] = self._loop.call_later(RETRY_SECONDS, self._try, what, deed)
             self._health.failed(f"{self._owner}: {what}", error)
             return False
