@@ -1,4 +1,4 @@
-"""GPU-seconds by phase: the heart. Rules in docs/accounting.md, tests in tests/unit/exporter."""
+"""Accounting of GPU-seconds by phase. Rules: docs/accounting.md; tests: tests/unit/exporter."""
 
 from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.accounting.ledger import Ledger

@@ -1,7 +1,7 @@
 """Steps that have begun and that no record reports yet (accounting A6).
 
-A record is made when its step ends, so an engine that took a long prompt looks at rest until then.
-Its heartbeats may say that somebody waits for it; else its devices may show that they work.
+A record is made when its step ends, so an engine that started a long prompt looks idle until then.
+Its heartbeats may report requests in flight; otherwise its devices' activity may show the work.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.intervals.activity import TRAIL_NS
 from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
 
-# Processes beat once a second, each for itself.
+# Each process sends its own heartbeat once a second.
 _FRESH_NS = 3 * SECOND_NS
-# They find a new daemon at their next beat; one that has not by then has ended.
+# Processes find a new daemon at their next heartbeat; one that has not by then has ended.
 _REUNION_NS = 10 * SECOND_NS
 
 
 class InFlight(NamedTuple):
-    """What a heartbeat reports of requests in flight, and its engine's records of requests left.
+    """Requests in flight by a heartbeat, and requests left by the engine's last records.
 
-    `requests` are those that the process `pid` has handed to the engine and not got back, None
-    where it does not say; `recorded` are those that the last records left, and `recorded_ns` is
-    when the last of them was made, `own_recorded_ns` when the last of this rank was. `resting`:
-    they left no rank anything to do. `alone`: the engine has no other rank.
+    `requests`: those that the process `pid` has handed to the engine and not got back; None if it
+    does not report them. `recorded`: those left by the last records, the newest of which was made
+    at `recorded_ns`; this rank's last record was made at `own_recorded_ns`. `resting`: after these
+    records no rank has work. `alone`: the engine has no other rank.
     """
 
     pid: int
@@ -40,22 +40,22 @@ class InFlight(NamedTuple):
 def any_active(
     devices: Iterable[DeviceLedger], recorded_ns: int, t_ns: int, rules: Rules
 ) -> bool | None:
-    """Say whether an engine's devices have lately been active after its last record.
+    """Return whether an engine's devices have recently been active after its last record.
 
-    None where that is not known, or may be another engine's doing.
+    None if that is unknown or another engine may have caused it.
     """
-    # What its last step may still show is no sign of another.
+    # Activity that the last step may still cause is no sign of another step.
     after_ns = max(recorded_ns + TRAIL_NS, t_ns - rules.packing_delay_ns)
     known = {device.active_since(after_ns) for device in devices} - {None}
     return any(known) if known else None
 
 
 class AwaitedSteps:
-    """Whether an engine at rest may be at work on a step, judged at each of its heartbeats.
+    """Decides at each heartbeat whether an engine that looks idle may be computing a step.
 
     Args:
-        pids: The processes that the daemon before knew: until all have said what they wait for, one
-            of them may wait for a step.
+        pids: The processes that the previous daemon knew: until all have reported their requests,
+            one of them may be waiting for a step.
     """
 
     def __init__(self, pids: Iterable[int] = ()) -> None:
@@ -66,7 +66,7 @@ class AwaitedSteps:
         self._active_since_ns: dict[int, int] = {}
 
     def ingest(self, t_ns: int, report: InFlight) -> None:
-        """Ingest a heartbeat of `t_ns`; one that is older than the last record says nothing new."""
+        """Ingest a heartbeat made at `t_ns`; requests older than the last record are ignored."""
         self._unheard.discard(report.pid)
         self._resumed_ns = self._resumed_ns or t_ns
         if report.requests is None or t_ns <= report.recorded_ns:
@@ -75,7 +75,7 @@ class AwaitedSteps:
         self._requests = {pid: one for pid, one in self._requests.items() if one[0] > since_ns}
         self._requests[report.pid] = t_ns, report.requests
         in_flight = sum(requests for _, requests in self._requests.values())
-        # Of several ranks nobody says which has a request: while one works, it is that one's.
+        # Which of several ranks has a request is not reported: while one works, it is that one's.
         if in_flight > report.recorded and (report.resting or report.alone):
             self._promised_ns = t_ns
 
@@ -87,10 +87,10 @@ class AwaitedSteps:
         read_active: Callable[[], bool | None],
         rules: Rules,
     ) -> bool:
-        """Say whether a step of a rank may be under way that began before `t_ns`.
+        """Return whether a step of a rank that began before `t_ns` may be under way.
 
-        `read_active` says whether its devices have been active since its last record; None where
-        that is not known, or may be another engine's doing.
+        `read_active` returns whether its devices have been active since its last record; None if
+        that is unknown or another engine may have caused it.
         """
         promised_ns = self._promised_ns
         if promised_ns is not None and promised_ns <= report.recorded_ns:
@@ -98,7 +98,7 @@ class AwaitedSteps:
         if promised_ns is not None and promised_ns >= t_ns:
             return report.alone or read_active() is not False
         if promised_ns is not None:
-            # Who waited has gone; the step goes on.
+            # The requests were withdrawn; their step continues.
             active = read_active()
             patience_ns = rules.withdrawn_ns if active is None else rules.unclaimed_ns
             return active is not False and t_ns - promised_ns <= patience_ns

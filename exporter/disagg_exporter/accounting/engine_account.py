@@ -38,10 +38,10 @@ from disagg_exporter.model import (
 class EngineLedger:
     """What one engine has used; it outlives the engine's processes, as counters must.
 
-    `cut_ns` is what was cut on devices that no longer exist; the others count their own. `loss_ns`
+    `cut_ns` is the time cut on devices that no longer exist; the others count their own. `loss_ns`
     and `gain_ns` are what mixing prefill and decode cost and saved, by all its cost models so far,
-    in the `known_ns` of step time for which they knew it; `expected` is what they expected of
-    steps.
+    in the `known_ns` of step time for which they knew it; `expected` sums the steps' expected
+    time.
     """
 
     assignment: Assignment
@@ -63,7 +63,7 @@ class EngineLedger:
     expected: ExpectedSteps = field(default_factory=ExpectedSteps)
 
     def count_costs(self) -> None:
-        """Add what mixing has cost, and the expected time of steps, since the last call."""
+        """Add the cost of mixing and the expected time of steps since the last call."""
         loss_ns, gain_ns, known_ns = self.costs.take_interference_ns()
         self.loss_ns += loss_ns
         self.gain_ns += gain_ns
@@ -71,7 +71,7 @@ class EngineLedger:
         self.expected = self.expected.plus(self.costs.take_expected())
 
     def forget_costs(self) -> None:
-        """Drop the learned costs: it serves another model, or on other devices."""
+        """Drop the learned costs: the engine has changed its model or devices."""
         self.count_costs()
         self.costs = RankCostModels()
 
@@ -115,15 +115,15 @@ class EngineLedger:
         devices: Sequence[DeviceLedger],
         rules: Rules,
     ) -> bool:
-        """Say at a heartbeat whether a step of its rank may be under way (A6).
+        """Return at a heartbeat whether a step of its rank may be under way (A6).
 
-        `in_flight` are the requests that its process waits for; None if it does not say.
+        `in_flight` are the requests that its process waits for; None if not reported.
         """
         ranks = [each for each in self.timelines.values() if isinstance(each, StepTimeline)]
         for each in ranks:
             each.ingest()
         own = self.timelines[key.engine_index]
-        # After a daemon's death only the heartbeat reports its rank's last record.
+        # After a daemon restart only the heartbeat has the state of its rank's last record.
         last = [each.last_step or (beat if each is own else None) for each in ranks]
         report = InFlight(
             key.pid,
@@ -146,13 +146,13 @@ class EngineLedger:
         return self.awaited_steps.awaits(key.engine_index, beat.t_ns, report, read_active, rules)
 
     def collect(self, devices: Mapping[str, DeviceLedger], node: NodeTokens) -> None:
-        """Collect what its timelines have finalized: overflows, tokens, lost records."""
+        """Collect overflows, tokens and lost records that its timelines have finalized."""
         assignment = self.assignment
         for rank, timeline in self.timelines.items():
             for gpu in assignment.of_rank(rank):
                 if gpu in devices:
                     devices[gpu].defer(assignment.engine, timeline.overflows)
-            self._count(node, assignment, (0, 0))  # both phases are there from the start
+            self._count(node, assignment, (0, 0))  # both phases exist from the start
             for tokens in timeline.tokens:
                 for owner, *counts in self.history.shares(tokens):
                     self._count(node, owner, counts)
@@ -164,15 +164,15 @@ class EngineLedger:
         self.history.forget_before(min(marks_ns, default=0))
 
     def between(self, start_ns: int, end_ns: int) -> list[tuple[int, Pieces]]:
-        """Return the finalized pieces of a stretch, timeline by timeline, each with its rank."""
+        """Return each timeline's rank and its finalized pieces in [start, end)."""
         timelines = (*self.ended, *self.timelines.items())
         return [(rank, each.timeline.between(start_ns, end_ns)) for rank, each in timelines]
 
     def drop_read(self, read_ns: int | None) -> None:
-        """Drop the pieces up to where all devices have read them; all if none reads them."""
+        """Drop the pieces that all devices have read; all of them if no device reads them."""
         for _, each in (*self.ended, *self.timelines.items()):
             each.timeline.drop_before(each.mark_ns if read_ns is None else read_ns)
-        # A timeline ends one nanosecond after its engine, up to whose end devices read.
+        # A timeline ends one nanosecond after its engine; devices read up to the engine's end.
         self.ended = [
             (rank, each)
             for rank, each in self.ended
@@ -185,7 +185,7 @@ class EngineLedger:
             node.count(owner, phase, count)
 
     def _start_ns(self, desired_ns: int, devices: Sequence[DeviceLedger]) -> int:
-        """Return when a new timeline may begin: nothing that is committed moves again."""
+        """Return when a new timeline may begin: above all committed time."""
         marks = [device.watermark_ns for device in devices]
         ended = [timeline.mark_ns for _, timeline in self.ended]
         return max([desired_ns, self.assignment.since_ns, *marks, *ended])
@@ -198,7 +198,7 @@ def commit(
     now_ns: int,
     rules: Rules,
 ) -> None:
-    """Move a device's watermark as far as its engines let it, and credit them (A6)."""
+    """Advance a device's watermark as far as its engines allow, and credit them (A6)."""
     until_ns = device.awaited()
     awaited = {name: engines[name] for name in until_ns if name in engines}
     marks_ns = [
@@ -215,7 +215,7 @@ def commit(
         name: engine.between(device.watermark_ns, target_ns) for name, engine in awaited.items()
     }
     for credit in device.commit(target_ns, pieces):
-        # Carry-over of an engine that was forgotten counts for the device only.
+        # Carry-over of a forgotten engine is credited to the device only.
         if credit.engine in engines:
             slice_ns = credit.length_ns * device.device.slices
             engine = engines[credit.engine]
@@ -235,7 +235,7 @@ def watermarks(devices: Iterable[DeviceLedger]) -> dict[str, set[int]]:
 
 
 def drop_read(devices: Iterable[DeviceLedger], engines: Mapping[str, EngineLedger]) -> None:
-    """Drop what all devices have read of every engine's timelines."""
+    """Drop the pieces of every engine's timelines that all devices have read."""
     read_ns = watermarks(devices)
     for name, engine in engines.items():
         engine.drop_read(min(read_ns.get(name, ()), default=None))

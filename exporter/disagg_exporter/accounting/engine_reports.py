@@ -1,4 +1,4 @@
-"""What engines report: steps and step time of all their processes, and tokens by role."""
+"""Sums of what engines report: steps and step time of all processes, and tokens by role."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from disagg_exporter.model.checkpoints import AssignmentCheckpoint
 from disagg_exporter.steps.rows import Rows, totals_of
 
 MOST_STREAMS = 1024
-"""Streams of one engine that are remembered until it ends: its plugin begins one per process."""
+"""Streams remembered per engine until it ends: its plugin begins one per process."""
 
 
 @dataclass(slots=True)
 class _Stream:
-    """The totals of one stream: those that are summed already, and the latest."""
+    """The totals of one stream: those already summed, and the latest."""
 
     summed: StepTotals
     latest: StepTotals
@@ -28,7 +28,7 @@ class _Stream:
 class ReportedTotals:
     """Sums the running totals of an engine's streams since each one's first message.
 
-    Nothing is placed in time here, so it can be compared with what is accounted for.
+    Nothing is placed in time here, so the sums can be compared with the accounted time.
     """
 
     def __init__(self) -> None:
@@ -37,26 +37,26 @@ class ReportedTotals:
         self._elapsed_ns = [0, 0, 0, 0]
 
     def has_room(self, key: StreamKey) -> bool:
-        """Say whether a stream is known, or there is room for it."""
+        """Return whether a stream is known, or there is room for it."""
         return key in self._streams or len(self._streams) < MOST_STREAMS
 
     def add(self, key: StreamKey, totals: StepTotals) -> None:
-        """Add the totals of one message; an older message than the last changes nothing."""
+        """Add the totals of one message; one older than the last is ignored."""
         stream = self._streams.get(key)
         if stream is None:
             self._streams[key] = _Stream(totals, totals)
         elif totals.steps > stream.latest.steps:
-            # None of them ever falls, so the first that differs decides which is the later.
+            # No total ever falls, so the first that differs decides which message is later.
             stream.latest = totals
 
     def add_rows(self, key: StreamKey, rows: Rows) -> None:
-        """Add the totals of records that follow each other."""
+        """Add the totals of consecutive records."""
         if key not in self._streams:
             self.add(key, totals_of(rows[0]))
         self.add(key, totals_of(rows[-1]))
 
     def resume(self, reported: StepTotals, streams: Mapping[StreamKey, StepTotals]) -> None:
-        """Continue with the sums of before, and with streams summed up to these totals."""
+        """Continue with the sums of a checkpoint; `streams` are summed up to these totals."""
         self._steps, self._elapsed_ns = list(reported.steps), list(reported.elapsed_ns)
         self._streams = {key: _Stream(totals, totals) for key, totals in streams.items()}
 
@@ -79,7 +79,7 @@ class ReportedTotals:
         for stream in self._streams.values():
             before, after = stream.summed, stream.latest
             for kind in range(4):
-                # An engine that counts down is not believed.
+                # A total that falls adds nothing.
                 self._steps[kind] += max(after.steps[kind] - before.steps[kind], 0)
                 self._elapsed_ns[kind] += max(after.elapsed_ns[kind] - before.elapsed_ns[kind], 0)
             stream.summed = after
@@ -89,9 +89,9 @@ MOST_KEPT = 64
 
 
 class AssignmentHistory:
-    """Roles and models of an engine, and since when, as far back as its tokens may come from.
+    """Roles and models of an engine with their start, as far back as its tokens may date.
 
-    Of an engine without reports that is not known; its last changes are kept.
+    If an engine reports nothing, that is unknown, and its last changes are kept.
     """
 
     def __init__(self, first: Assignment) -> None:
@@ -103,13 +103,13 @@ class AssignmentHistory:
 
     @classmethod
     def resumed(cls, before: Sequence[AssignmentCheckpoint]) -> AssignmentHistory:
-        """Return the history of a checkpoint, of one change at least."""
+        """Return the history of a checkpoint with at least one change."""
         history = cls(before[0].assignment)
         history._changes = list(before)
         return history
 
     def add(self, assignment: Assignment) -> None:
-        """Add a change from its `since_ns` on; changes come in the order of time."""
+        """Add a change from its `since_ns` on; changes arrive in order of time."""
         since_ns, last = self._changes[-1]
         if _owner(assignment) != _owner(last):
             self._changes.append(
@@ -118,7 +118,7 @@ class AssignmentHistory:
             del self._changes[:-MOST_KEPT]
 
     def shares(self, tokens: Tokens) -> Iterator[tuple[Assignment, int, int]]:
-        """Yield each assignment that tokens were computed under, and their (prefill, decode)."""
+        """Yield each assignment, and the (prefill, decode) tokens computed under it."""
         starts_ns = [since_ns for since_ns, _ in self._changes[1:]]
         number = np.searchsorted(starts_ns, tokens.t_ns, side="right")
         for place, (_, assignment) in enumerate(self._changes):
@@ -133,10 +133,10 @@ class AssignmentHistory:
 
 
 class NodeTokens:
-    """The tokens of a node by role, phase and model, those of engines long gone included.
+    """The tokens of a node by role, phase and model, including those of engines long gone.
 
-    Beside them stands the time of the engines that report them: what a token took is a quotient
-    of both, and an engine that reports none must not be in its numerator.
+    The time of the engines that report them is kept beside them: the time per token is a quotient
+    of both, and an engine that reports no tokens must not be in its numerator.
     """
 
     def __init__(self) -> None:
@@ -153,19 +153,19 @@ class NodeTokens:
         self._slice_ns[role, phase, *owner] += slice_ns
 
     def forget_model(self, model_name: str) -> None:
-        """Drop the tokens of a model: there is no sum that they would be missing from."""
+        """Drop the tokens of a model: no sum over all models includes them."""
         for sums in (self._counts, self._slice_ns):
             for key in [key for key in sums if key[2] == model_name]:
                 del sums[key]
 
     def resume(self, before: Iterable[TokenAccount]) -> None:
-        """Continue with the tokens of before."""
+        """Continue with the tokens of a checkpoint."""
         for each in before:
             self._counts[each[:4]] += each.tokens
             self._slice_ns[each[:4]] += each.slice_ns
 
     def accounts(self) -> tuple[TokenAccount, ...]:
-        """Return them as they are shown and kept."""
+        """Return the tokens as exported and checkpointed."""
         return tuple(
             TokenAccount(*key, tokens, self._slice_ns[key]) for key, tokens in self._counts.items()
         )

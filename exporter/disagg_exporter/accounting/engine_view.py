@@ -1,4 +1,4 @@
-"""Engines' accounts as the page shows them."""
+"""Engines' accounts as the metrics page shows them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shown_accounts(
 def _shown(
     engine: EngineLedger, now_ns: int, devices: Sequence[DeviceLedger], cut_ns: int
 ) -> EngineAccount:
-    """Return an engine's sums as shown; `cut_ns` is what was cut on devices that are present."""
+    """Return an engine's sums as shown; `cut_ns` is the time cut on devices that exist."""
     assignment = engine.assignment
     live = {rank: each for rank, each in engine.timelines.items() if each.is_live(now_ns)}
     known = _cost_knowledge(engine, live)
@@ -88,9 +88,9 @@ def _cost_knowledge(engine: EngineLedger, live: Mapping[int, EngineTimeline]) ->
 
 
 def _unreported_seconds(timelines: Iterable[EngineTimeline], now_ns: int) -> float | None:
-    """Return how long time has waited for a step without a record; None if none can be awaited."""
+    """Return how long time has waited for an unrecorded step; None without step timelines."""
     ranks = [each for each in timelines if isinstance(each, StepTimeline)]
-    # Nothing is awaited in what the daemon before had finalized.
+    # No step is awaited in time that the previous daemon finalized.
     since_ns = [
         max(each.committing_ns, each.mark_ns) for each in ranks if each.work_pending or each.awaited
     ]

@@ -30,7 +30,7 @@ def window_ns(timelines: Iterable[EngineTimeline], now_ns: int) -> int:
 
 def _reach_ns(timeline: EngineTimeline, now_ns: int) -> int:
     reach_ns = max(SECOND_NS, 2 * timeline.recent.longest_ns)
-    # Steps are kept while an engine rests: its last ones may be old.
+    # Steps are kept while an engine is idle: its last ones may be old.
     recent = _running(timeline, now_ns) or now_ns - timeline.last_record_ns < reach_ns
     return reach_ns if recent else SECOND_NS
 
@@ -45,13 +45,13 @@ def busy_gpus(
     now_ns: int,
     width_ns: int,
 ) -> tuple[BusyGpus, ...]:
-    """Return the busy devices per role, phase and owner over the last `width_ns` at most.
+    """Return the busy devices per role, phase and owner over at most the last `width_ns`.
 
-    `working` holds each engine's timelines, by rank. How far an engine's window reaches depends on
-    its own steps only: a neighbour's long steps would dilute its short ones, and a hostile
-    neighbour could make every engine look idle. Both phases of every assigned engine are present,
-    at 0 while it rests, so that a sum over nodes never lacks a term. A device counts as at most
-    one, however many engines share it.
+    `working` holds each engine's timelines, by rank. The width of an engine's window depends only
+    on its own steps: a neighbour's long steps would dilute its short ones, and a hostile neighbour
+    could make every engine look idle. Both phases of every assigned engine are present, at 0 while
+    it is idle, so that a sum over nodes never lacks a term. A device counts as at most one,
+    however many engines share it.
     """
     widths_ns = {
         name: min(width_ns, window_ns(timelines.values(), now_ns))
@@ -86,10 +86,10 @@ def _shares(timelines: Iterable[EngineTimeline], now_ns: int, width_ns: int) -> 
     """Return the share of the window that an engine spent in each phase."""
     worked_ns = dict.fromkeys(Phase, 0)
     for timeline in timelines:
-        # A step still running is not known yet: a busy engine's window ends at its last record.
+        # A running step is not known yet, so a busy engine's window ends at its last record.
         end_ns = timeline.last_record_ns if _running(timeline, now_ns) else now_ns
         if timeline.last_record_ns <= end_ns - width_ns:
-            continue  # the engine rests
+            continue  # the engine is idle
         for phase, length_ns in timeline.recent.phases_ns(end_ns - width_ns, end_ns).items():
             worked_ns[phase] += length_ns
     total_ns = max(sum(worked_ns.values()), width_ns)

@@ -1,6 +1,6 @@
-"""A node's accounting: messages, readings and assignments in; seconds by phase out.
+"""A node's accounting: turns messages, readings and assignments into seconds by phase.
 
-Pure: nothing here reads a clock or a driver. The daemon feeds it and asks it (docs/accounting.md).
+Pure: nothing here reads a clock or a driver; the daemon passes all input (docs/accounting.md).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Ledger:
         self.awaited_engines = AwaitedEngines()
 
     def checkpoint(self, now_ns: int) -> LedgerCheckpoint:
-        """Return all that the next daemon needs to continue where this one is now."""
+        """Return the state from which the next daemon continues."""
         return LedgerCheckpoint(
             now_ns,
             devices=tuple(device.checkpoint() for device in self._devices.values()),
@@ -71,9 +71,9 @@ class Ledger:
     def resume(
         self, before: LedgerCheckpoint, devices: Iterable[Device], pids: Container[int], now_ns: int
     ) -> None:
-        """Continue where the daemon before was, before any other call.
+        """Continue from the previous daemon's checkpoint; must be the first call.
 
-        `devices` are the node's now, `pids` those of the engines' processes that still exist.
+        `devices` are the node's present devices, `pids` the engines' processes that still exist.
         """
         self._tokens.resume(before.tokens)
         self._removed.resume(before.removed)
@@ -92,7 +92,7 @@ class Ledger:
                 self.give_up(name)
 
     def give_up(self, engine: str) -> None:
-        """Assign an engine of the daemon before as gone since the start of this one."""
+        """Mark an engine of the previous daemon as gone since the start of this one."""
         since_ns = self.awaited_engines.drop(engine)
         if since_ns is not None and not self._engines[engine].is_gone:
             last = self._engines[engine].assignment
@@ -104,11 +104,11 @@ class Ledger:
         return not all(engine.is_gone for engine in self._engines.values())
 
     def add_device(self, device: Device, start_ns: int) -> None:
-        """Start to account for a device; one that is known already continues as it was."""
+        """Start accounting for a device; a known device continues unchanged."""
         self._devices.setdefault(device.gpu, DeviceLedger(device, start_ns, self._rules))
 
     def is_pseudo(self, gpu: str) -> bool:
-        """Say whether a device stands for an engine on a host without GPUs."""
+        """Return whether a device stands for an engine on a host without GPUs."""
         return gpu in self._devices and self._devices[gpu].device.is_pseudo
 
     def assign(self, assignment: Assignment) -> None:
@@ -147,12 +147,12 @@ class Ledger:
         return 0 if known is None else known.costs.steps
 
     def restore_costs(self, engine: str, saved: Mapping[int, LearnedCost]) -> None:
-        """Continue with saved costs of an assigned engine, instead of those it has."""
+        """Replace the learned costs of an assigned engine by saved ones."""
         if engine in self._engines:
             self._engines[engine].costs.restore(saved)
 
     def use(self, engine: str, method: Method, now_ns: int) -> None:
-        """Account for an engine by another source from now on; nothing earlier changes."""
+        """Account for an engine from another source from now on; earlier time stays."""
         known = self._engines.get(engine)
         if known is None or known.method is method:
             return
@@ -170,7 +170,7 @@ class Ledger:
         in_flight: int | None = None,
         now_ns: int,
     ) -> None:
-        """Ingest a hello or heartbeat; `in_flight` are the requests its process waits for."""
+        """Ingest a hello or heartbeat; `in_flight` are the requests that its process awaits."""
         timeline = self._step_timeline(key)
         if timeline is not None:
             engine = self._engines[key.engine]
@@ -185,14 +185,14 @@ class Ledger:
             )
 
     def step(self, key: StreamKey, step: Step, *, now_ns: int) -> None:
-        """Ingest one step record; one of an engine that is not assigned is ignored."""
+        """Ingest one step record; those of unassigned engines are ignored."""
         timeline = self._step_timeline(key)
         if timeline is not None:
             self._engines[key.engine].reported.add(key, step.totals)
             timeline.add(key, step, now_ns=now_ns)
 
     def steps(self, key: StreamKey, rows: Rows, *, now_ns: int) -> None:
-        """Ingest step records of a stream, in the order in which they came."""
+        """Ingest step records of a stream, in order of arrival."""
         timeline = self._step_timeline(key)
         if timeline is not None and len(rows):
             self._engines[key.engine].reported.add_rows(key, rows)
@@ -211,7 +211,7 @@ class Ledger:
         timeline.add(window, mean_activity(samples))
 
     def active_seconds(self, engine: str, after_ns: int, until_ns: int) -> float:
-        """Return how long an engine's devices were active, by the samples that end in between."""
+        """Return the active time of an engine's devices, by samples ending in (after, until]."""
         devices = self._devices_of(self._engines.get(engine))
         samples = mean_activity([each.activity.between(after_ns, until_ns) for each in devices])
         return sum((s.end_ns - s.start_ns) * s.busy_ratio for s in samples) / SECOND_NS
@@ -225,7 +225,7 @@ class Ledger:
     def advance(self, now_ns: int) -> None:
         """Commit everything that can no longer change."""
         for engine in self._engines.values():
-            for timeline in engine.timelines.values():  # one that is gone has none
+            for timeline in engine.timelines.values():  # none if it is gone
                 timeline.advance(now_ns)
             engine.collect(self._devices, self._tokens)
         for device in self._devices.values():
@@ -237,7 +237,7 @@ class Ledger:
         return tuple(device.account() for device in self._devices.values())
 
     def removed_accounts(self) -> tuple[DeviceAccount, ...]:
-        """Return what was committed of removed devices, one account a device name."""
+        """Return the committed time of removed devices, one account per device name."""
         return self._removed.accounts()
 
     def engine_accounts(self, now_ns: int) -> tuple[EngineAccount, ...]:
@@ -246,7 +246,7 @@ class Ledger:
         return shown_accounts(self._engines, self._devices, now_ns)
 
     def token_accounts(self) -> tuple[TokenAccount, ...]:
-        """Return the node's tokens by phase, those of engines long gone included."""
+        """Return the node's tokens by phase, including those of engines long gone."""
         return self._tokens.accounts()
 
     def fast_gauges(self, now_ns: int) -> tuple[tuple[BusyGpus, ...], float]:
@@ -255,7 +255,7 @@ class Ledger:
         return provisional_gauges(self._engines, self._devices.values(), now_ns)
 
     def forget(self, engine: str) -> None:
-        """Drop an engine that is gone for good, and the pseudo-device that stood for it.
+        """Drop an engine that is gone for good, and its pseudo-device.
 
         What it used stays in the sums of its GPUs and of the node.
         """
@@ -267,9 +267,9 @@ class Ledger:
             device.carry_over.forget(engine)
 
     def forget_model(self, model_name: str) -> None:
-        """End a model's series; if it is served again, it is counted from zero.
+        """End a model's series; if it is served again, they restart from zero.
 
-        What it used stays in each device's sums over all models. Nothing is forgotten while it is
+        What it used stays in each device's sums over all models. Nothing is dropped while it is
         served anywhere: a node's sum that lost some devices' part would fall instead of ending.
         """
         served = (e.assignment.model_name == model_name for e in self._engines.values())

@@ -1,4 +1,4 @@
-"""What an engine's steps cost: one cost model a rank, and what is known of all together."""
+"""The cost of an engine's steps: one cost model per rank, and their combined state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from disagg_exporter.model import ExpectedSteps, ReferenceStep, Split
 
 
 class CostKnowledge(NamedTuple):
-    """How an engine's time is divided between phases, and how well: see `EngineAccount`."""
+    """How an engine's time is divided between phases, and how accurately: see `EngineAccount`."""
 
     split: Split = Split.NONE
     residual_ratio: float | None = None
@@ -24,13 +24,13 @@ class CostKnowledge(NamedTuple):
 
 
 class RankCostModels:
-    """The cost models of an engine's ranks; they outlive its processes, not its model."""
+    """The cost models of an engine's ranks, kept across its processes but not its models."""
 
     def __init__(self) -> None:
         self._splits: dict[int, StepSplit] = {}
 
     def begin(self, engine_index: int) -> StepSplit:
-        """Return what is known of a rank, for a new process of it."""
+        """Return a rank's cost model for a new process."""
         split = self._splits.setdefault(engine_index, StepSplit())
         split.restart()
         return split
@@ -40,7 +40,7 @@ class RankCostModels:
         return {rank: split.save() for rank, split in self._splits.items()}
 
     def restore(self, saved: Mapping[int, LearnedCost]) -> None:
-        """Continue with saved costs; of a rank without any nothing is known."""
+        """Continue with saved costs; a rank without any starts empty."""
         for rank in self._splits.keys() | saved.keys():
             self._splits.setdefault(rank, StepSplit()).restore(saved.get(rank))
 
@@ -50,9 +50,9 @@ class RankCostModels:
         return sum(split.state.steps for split in self._splits.values())
 
     def take_interference_ns(self) -> tuple[int, int, int]:
-        """Return what mixtures have lost and gained, and of how much step time that was known.
+        """Return the time that mixing has cost and saved, and the step time where it was known.
 
-        Since this was asked last.
+        All since the last call.
         """
         splits = self._splits.values()
         loss_seconds = sum(split.loss_seconds for split in splits)
@@ -67,14 +67,14 @@ class RankCostModels:
         )
 
     def take_expected(self) -> ExpectedSteps:
-        """Return the steps that were foreseen well enough since this was asked last."""
+        """Return the steps that were predicted well enough since the last call."""
         taken = ExpectedSteps()
         for split in self._splits.values():
             taken = taken.plus(split.take_expected())
         return taken
 
     def known(self, ranks: Collection[int]) -> CostKnowledge:
-        """Return how these ranks' mixed steps are divided, and how well the worst is known."""
+        """Return how these ranks' mixed steps are divided, with the worst rank's errors."""
         states = [self._splits[rank].state for rank in ranks if rank in self._splits]
         if not states:
             return CostKnowledge()

@@ -1,4 +1,4 @@
-"""Continuing after an earlier daemon: its devices, its engines, and those not found again yet."""
+"""Resumes the previous daemon's accounting: devices, engines, and engines not found again yet."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def resumed_devices(
     """Return the accounting of devices that continue, and of those that no longer exist.
 
     Args:
-        before: The checkpoint of the daemon before.
-        devices: The node's devices now. A pseudo-device belongs to its engine, and continues
+        before: The previous daemon's checkpoint.
+        devices: The node's present devices. A pseudo-device belongs to its engine and continues
             without being among them.
-        now_ns: Until when there was no daemon.
+        now_ns: The end of the time without a daemon.
         rules: The rules.
     """
     here = {device.gpu: device for device in devices}
@@ -48,7 +48,7 @@ def resumed_devices(
 def engine_checkpoints(
     engines: Iterable[EngineLedger], devices: Iterable[DeviceLedger]
 ) -> tuple[EngineCheckpoint, ...]:
-    """Return what every engine has used, and its time that its devices have still to read."""
+    """Return what every engine has used, and its time that devices have yet to read."""
     read_ns = watermarks(devices)
     return tuple(_saved(engine, read_ns.get(engine.assignment.engine, ())) for engine in engines)
 
@@ -80,7 +80,7 @@ def _saved(engine: EngineLedger, read_ns: Collection[int]) -> EngineCheckpoint:
 
 
 def resumed_engine(before: EngineCheckpoint, resumed_ns: int, rules: Rules) -> EngineLedger:
-    """Return the accounting of an engine's checkpoint; window timelines end with their daemon."""
+    """Return an engine's accounting from a checkpoint; window timelines end with their daemon."""
     engine, history = before.assignment.engine, AssignmentHistory.resumed(before.history)
     ledger = EngineLedger(before.assignment, history, before.method)
     for saved in before.live:
@@ -90,7 +90,7 @@ def resumed_engine(before: EngineCheckpoint, resumed_ns: int, rules: Rules) -> E
     for saved in before.ended:
         timeline = StepTimeline.resumed(engine, saved, resumed_ns, rules)
         ledger.ended.append((saved.engine_index, timeline))
-    # The streams of another source are numbered by the daemon that received them.
+    # Streams of other sources are numbered by the daemon that received them, so they are dropped.
     streams = {
         StreamKey(engine, stream.pid, stream.incarnation, saved.engine_index): stream.totals
         for saved in (before.live if before.method is Method.STEPS else ())
@@ -108,7 +108,7 @@ def resumed_engine(before: EngineCheckpoint, resumed_ns: int, rules: Rules) -> E
 
 
 class AwaitedEngines:
-    """Engines of the earlier daemon that have not answered yet, and since when they are awaited."""
+    """Engines of the previous daemon that have not answered yet, and since when each is awaited."""
 
     def __init__(self) -> None:
         self._since_ns: dict[str, int] = {}
@@ -116,7 +116,7 @@ class AwaitedEngines:
 
     @property
     def missing(self) -> frozenset[str]:
-        """Those that have not been found again."""
+        """Engines that have not been found again."""
         return frozenset(self._since_ns.keys() - self._found)
 
     def expect(self, engine: str, since_ns: int) -> None:
@@ -124,9 +124,9 @@ class AwaitedEngines:
         self._since_ns[engine] = since_ns
 
     def is_adopted(self, known: Assignment, now: Assignment) -> bool:
-        """Say whether an assignment is of an awaited process that has not answered yet.
+        """Return whether an assignment is of an awaited process that has not answered yet.
 
-        Until it does, nothing is known of it that was not known before.
+        Until it answers, its role and state stay as they were.
         """
         engine = now.engine
         if engine not in self._since_ns or now.state is not EngineState.STARTING:
@@ -139,7 +139,7 @@ class AwaitedEngines:
     def arrive(self, known: Assignment, now: Assignment) -> int | None:
         """End the wait for an engine; return since when its earlier process has been gone.
 
-        None if that is still there, or was gone already.
+        None if that process still exists, or was gone already.
         """
         since_ns = self.drop(now.engine)
         stays = now.pids == known.pids or known.state is EngineState.GONE

@@ -1,4 +1,4 @@
-"""Engines of one device over time, and the absences of all daemons above its watermark."""
+"""A device's engines over time, and the periods without a daemon above its watermark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from disagg_exporter.model import Assignment, EngineState, Role
 
 MOST_ABSENCES = 64
-"""Absences of one device that wait to be committed; beyond it the earliest are joined."""
+"""Absences of one device kept until committed; beyond this number the earliest are joined."""
 
 NEVER_NS = 2**63
 
@@ -37,9 +37,9 @@ class DeviceAssignments:
         return current
 
     def awaited(self, watermark_ns: int) -> Mapping[str, int]:
-        """Return the engines whose timelines are still to be read here, and up to when.
+        """Return the engines whose timelines this device has yet to read, and up to when.
 
-        An engine that has left is awaited until it left: what it did here may not be known yet.
+        An engine that has left is awaited up to that time: its work here may not be known yet.
         """
         until_ns = dict.fromkeys(self.committed, NEVER_NS)
         for assignment in self.changes:
@@ -50,7 +50,7 @@ class DeviceAssignments:
 
 
 class Absences:
-    """Stretches of time in which no daemon ran: why a device was not held there is not known."""
+    """Periods in which no daemon ran: why a device was not held there is unknown."""
 
     def __init__(self, stretches: Iterable[tuple[int, int]] = ()) -> None:
         self.stretches: list[tuple[int, int]] = []
@@ -64,7 +64,7 @@ class Absences:
             self.stretches[: over + 1] = [(self.stretches[0][0], self.stretches[over][1])]
 
     def at(self, watermark_ns: int, end_ns: int) -> tuple[bool, int]:
-        """Say whether a watermark is in an absence, and until when at most that holds."""
+        """Return whether a watermark is in an absence, and until when (at most) that holds."""
         while self.stretches and self.stretches[0][1] <= watermark_ns:
             del self.stretches[0]
         if not self.stretches:

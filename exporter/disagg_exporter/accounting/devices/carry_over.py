@@ -9,14 +9,14 @@ from disagg_exporter.accounting.intervals.timeline import Overflow
 from disagg_exporter.model import Assignment, EngineState, Reason, Role
 from disagg_exporter.model.checkpoints import CarryOverCheckpoint
 
-# Time that deferred step time may be settled in, best first: idle, and what no daemon saw.
+# Time that deferred step time may be settled in, best first: idle, then time without a daemon.
 SETTLED_IN = (Reason.HOST_GAP, Reason.NO_REQUEST, Reason.KV_WAIT, Reason.NO_DAEMON)
 
 
 class CarryOver:
     """Deferred prefill and decode nanoseconds of one device, by engine and role.
 
-    `cut_ns` counts, for each engine, what will never be settled.
+    `cut_ns`: each engine's step time that will never be settled.
     """
 
     def __init__(self, limit_ns: int) -> None:
@@ -25,7 +25,7 @@ class CarryOver:
         self._deferred: dict[tuple[str, Role], list[int]] = {}
 
     def defer(self, engine: str, assignment: Assignment | None, overflow: Overflow) -> None:
-        """Add an engine's overflow, up to the limit; that of an unassigned engine is cut."""
+        """Add an engine's overflow, up to the limit; cut an unassigned engine's."""
         prefill_ns, decode_ns, _ = overflow.work.divide(overflow.length_ns)
         if assignment is None:
             self.cut_ns[engine] += prefill_ns + decode_ns
@@ -38,23 +38,23 @@ class CarryOver:
         deferred[1] += min(decode_ns, room_ns - carried_ns)
 
     def deferred_ns(self, engine: str) -> int:
-        """Return what is still to be settled for an engine."""
+        """Return an engine's step time that is yet to be settled."""
         return sum(sum(deferred) for key, deferred in self._deferred.items() if key[0] == engine)
 
     def close(self, engines: Mapping[str, Assignment]) -> None:
-        """Cut what is deferred for an engine that left or changed its role."""
+        """Cut the deferred time of engines that left or changed their role."""
         for engine, role in list(self._deferred):
             assignment = engines.get(engine)
             if assignment is None or assignment.role is not role:
                 self.cut_ns[engine] += sum(self._deferred.pop((engine, role)))
 
     def forget(self, engine: str) -> None:
-        """Drop all that is known of an engine that has gone for good."""
+        """Drop the sums of an engine that is gone for good."""
         self.cut_ns.pop(engine, None)
         self._deferred = {key: ns for key, ns in self._deferred.items() if key[0] != engine}
 
     def checkpoint(self) -> tuple[CarryOverCheckpoint, ...]:
-        """Return what is deferred."""
+        """Return the deferred time."""
         return tuple(
             CarryOverCheckpoint(*key, *ns) for key, ns in self._deferred.items() if any(ns)
         )
@@ -62,14 +62,14 @@ class CarryOver:
     def resume(
         self, before: Iterable[CarryOverCheckpoint], cut_ns: Iterable[tuple[str, int]]
     ) -> None:
-        """Continue with what was deferred and cut before."""
+        """Continue with the deferred and cut time of a checkpoint."""
         self._deferred = {(d.engine, d.role): [d.prefill_ns, d.decode_ns] for d in before}
         self.cut_ns.update(dict(cut_ns))
 
     def settle(
         self, idle: Counter[Reason], engines: Mapping[str, Assignment]
     ) -> Iterator[tuple[str, Reason, int, int]]:
-        """Settle in idle time, which shrinks: (engine, reason, prefill, decode nanoseconds)."""
+        """Settle in, and reduce, idle time: yield (engine, reason, prefill ns, decode ns)."""
         for (engine, _), deferred in self._deferred.items():
             if engines[engine].state is not EngineState.READY:
                 continue

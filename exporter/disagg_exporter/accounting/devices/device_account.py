@@ -58,7 +58,7 @@ class Credit(NamedTuple):
 
 
 class DeviceLedger:
-    """One device's committed time, and what is known of its time above the watermark."""
+    """One device's committed time, and its state above the watermark."""
 
     def __init__(self, device: Device, start_ns: int, rules: Rules) -> None:
         self.device = device
@@ -76,11 +76,11 @@ class DeviceLedger:
         self._read_ns: int | None = None
         self._absences = Absences()
         self._busy_until_ns = start_ns - TRAIL_NS
-        # Needed at every reading, and the same for hours.
+        # Cached: needed at every reading, constant for hours.
         self._serves: tuple[Role, tuple[str, str]] | None = None
 
     def checkpoint(self) -> DeviceCheckpoint:
-        """Return all that the next daemon needs to continue with this device."""
+        """Return the state from which the next daemon continues with this device."""
         return DeviceCheckpoint(
             self.device,
             self.start_ns,
@@ -104,7 +104,7 @@ class DeviceLedger:
     def resumed(
         cls, before: DeviceCheckpoint, absence: tuple[int, int], rules: Rules
     ) -> DeviceLedger:
-        """Return the accounting of a device as it was before no daemon ran."""
+        """Return a device's accounting as it was before the absence of a daemon."""
         ledger = cls(before.device, before.start_ns, rules)
         ledger.watermark_ns, ledger.last_death_ns = before.watermark_ns, before.last_death_ns
         ledger.assignments = DeviceAssignments(before.engines, before.changes)
@@ -126,7 +126,7 @@ class DeviceLedger:
         self.assignments.add(assignment)
 
     def read(self, reading: DeviceReading) -> None:
-        """Ingest the device's next reading; readings come in the order of time."""
+        """Ingest the device's next reading; readings arrive in order of time."""
         before_ns, self._read_ns = self._read_ns, reading.t_ns
         if self._serves is None:
             engines = self.engines()
@@ -139,27 +139,27 @@ class DeviceLedger:
             self.activity.add(before_ns, reading.t_ns, reading.busy_ratio)
 
     def serves(self, model_name: str) -> bool:
-        """Say whether an engine of the model holds it, up to the watermark or by now."""
+        """Return whether an engine of the model holds it, at the watermark or now."""
         engines = (*self.assignments.committed.values(), *self.engines().values())
         return any(assignment.model_name == model_name for assignment in engines)
 
     def forget_model(self, model_name: str) -> None:
-        """Remove a model's name from what it used here; it must no longer be served."""
+        """Move a model's sums to the unnamed model; it must no longer be served."""
         fold(self.cells, model_name)
         self.energy.forget_model(model_name)
         fold(self.meters.activity, model_name)
 
     def active_since(self, after_ns: int) -> bool | None:
-        """Say whether it has been active in a sample that ends later; None without such samples.
+        """Return whether a sample that ends later shows activity; None without such samples.
 
-        Also None if several engines hold it: no sample says whose activity it is.
+        Also None if several engines hold it: a sample does not show whose activity it is.
         """
         return self.activity.active_since(after_ns) if len(self.engines()) == 1 else None
 
     def defer(self, engine: str, overflows: Iterable[Overflow]) -> None:
-        """Carry over step time that found no room, to the engine's next idle time here.
+        """Carry over step time that found no room to the engine's next idle time here.
 
-        What was committed as unattributed activity is cut instead: it has been counted.
+        Time already committed as unattributed activity is cut instead: it has been counted.
         """
         for overflow in overflows:
             until_ns, length_ns = overflow.until_ns, overflow.length_ns
@@ -169,17 +169,17 @@ class DeviceLedger:
             self.carry_over.defer(engine, self.engines().get(engine), left)
 
     def engines(self) -> Mapping[str, Assignment]:
-        """Return the device's engines after all changes known now."""
+        """Return the device's engines after all known changes."""
         return self.assignments.latest()
 
     def awaited(self) -> Mapping[str, int]:
-        """Return the engines whose timelines are still to be read here, and up to when."""
+        """Return the engines whose timelines this device has yet to read, and up to when."""
         return self.assignments.awaited(self.watermark_ns)
 
     def commit(
         self, target_ns: int, pieces: Mapping[str, Sequence[tuple[int, Pieces]]]
     ) -> list[Credit]:
-        """Account for all time up to `target_ns`; return what each engine is credited."""
+        """Commit all time up to `target_ns`; return the engines' credits."""
         credits: list[Credit] = []
         changes = self.assignments.changes
         while self.watermark_ns < target_ns:
@@ -201,10 +201,10 @@ class DeviceLedger:
         return credits
 
     def target(self, wanted_ns: int) -> int:
-        """Round a desired watermark down to what may be committed now (A5, whole blocks)."""
+        """Return how far a desired watermark may be committed now (A5, whole blocks)."""
         absences = self._absences.stretches
         if absences and self._read_ns is None and self.energy.microjoules is not None:
-            # The next reading has the energy of the absence, split as that is committed.
+            # The next reading includes the absence's energy, which is split when it is committed.
             wanted_ns = wanted_ns if wanted_ns > absences[-1][1] else self.watermark_ns
         if not self.activity.is_watched(wanted_ns):
             return wanted_ns
@@ -237,7 +237,7 @@ class DeviceLedger:
             owner = owner_of(engines[engine])
             self._add(Cell(role, Use.UNATTRIBUTED, Reason.DUMMY, *owner), dummy_ns)
         idle = Counter({reason: ns - active[reason] for reason, ns in unheld.items()})
-        # The cells, without reasons, that the time of each reason goes to.
+        # For each reason, the cells (without reasons) that its time goes to.
         parts: dict[Reason, Counter[Cell]] = {reason: Counter() for reason in unheld}
         for engine, reason, prefill_ns, decode_ns in self.carry_over.settle(idle, engines):
             unheld[reason] -= prefill_ns + decode_ns
@@ -249,7 +249,7 @@ class DeviceLedger:
         owner, nobodys_ns = model_of(engines), 0
         for reason, length_ns in unheld.items():
             active_ns = min(active[reason], length_ns)
-            # Without its engine nobody uses a pseudo-device, which has no readings.
+            # A pseudo-device has no readings; without its engine it is known to be idle.
             observed = watched or (self.device.is_pseudo and reason is Reason.NO_ENGINE)
             for use, why, part_ns in uses_of(reason, active_ns, length_ns - active_ns, observed):
                 self._add(Cell(role, use, why, *owner), part_ns)
@@ -260,7 +260,7 @@ class DeviceLedger:
         self.energy.commit(CommittedTime(intervals, role, owners, parts))
 
     def _unheld(self, intervals: Intervals) -> tuple[Counter[Reason], Counter[Reason]]:
-        """Return the time without a holder, and how much of it was active, by reason."""
+        """Return the time without a holder and its active part, both by reason."""
         active = unexplained(
             intervals, self._late_steps.others(self.activity.kept), self._busy_until_ns
         )

@@ -1,4 +1,4 @@
-"""A device's energy by what its time was spent on (accounting A10)."""
+"""A device's energy by the use of its time (accounting A10)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from disagg_exporter.model import Cell, DeviceReading, Reason, Role, Use
 from disagg_exporter.model.checkpoints import EnergyCheckpoint
 
 LONGEST_BUFFER = 1024
-"""Intervals kept until the watermark has passed them; at 10 readings a second, 100 s. Beyond it
-neighbours are joined: their split gets coarser, and no joule is lost."""
+"""Intervals kept until the watermark passes them; 100 s at 10 readings a second. Beyond this
+number neighbours are joined: their split gets coarser, but no energy is lost."""
 
 _NO_LIMIT_WATTS = 1e15
-# Between two readings: a gigajoule. Nine thousand of these, waiting at once, would fit.
+# Between two readings: a gigajoule. The sum of 9000 pending ones fits in 63 bits.
 _MOST_MICROJOULES = 10**15
 
 
 class CommittedTime(NamedTuple):
-    """The uses of a committed stretch of a device's time, all under one role.
+    """The uses of a committed period of a device's time, all under one role.
 
-    `owners`: (model name, namespace) of each engine. `unheld`: for each reason why nobody held the
-    device, the cells (without a reason) that its time went to; their lengths are its shares.
+    `owners`: (model name, namespace) of each engine. `unheld`: for each reason for having no
+    holder, the cells (without a reason) that its time went to; their lengths are its shares.
     """
 
     intervals: Intervals
@@ -42,7 +42,7 @@ class CommittedTime(NamedTuple):
 
 @dataclass(slots=True)
 class _EnergyInterval:
-    """The energy between two readings, and the uses of its time so far."""
+    """The energy between two readings, and the uses of its time committed so far."""
 
     start_ns: int
     end_ns: int
@@ -53,11 +53,11 @@ class _EnergyInterval:
 
 
 class EnergyLedger:
-    """The energy of one device: read as a running total, split once its time is committed.
+    """One device's energy: read as a running total, split once its time is committed.
 
     `microjoules` is the committed energy by cell (without reasons), None until the device's total
-    has moved. Whole numbers, so that the parts of an interval sum to its energy. `lengths_ns` is
-    the time of the same intervals, by cell, too.
+    has moved; integers, so that the parts of an interval sum to its energy. `lengths_ns` is the
+    time of the same intervals, also by cell.
     """
 
     def __init__(self) -> None:
@@ -71,13 +71,13 @@ class EnergyLedger:
 
     @property
     def waiting(self) -> int:
-        """How many intervals wait to be split."""
+        """The number of intervals that are yet to be split."""
         return len(self._waiting)
 
     def checkpoint(self) -> EnergyCheckpoint | None:
-        """Return what is committed, and the reading after which nothing is.
+        """Return the committed energy, and the reading from which the next daemon continues.
 
-        What waits to be split is in the next reading again, as part of one long interval.
+        Energy not split yet becomes part of the long interval up to the next reading.
         """
         if self.microjoules is None:
             return None
@@ -95,7 +95,7 @@ class EnergyLedger:
         )
 
     def resume(self, before: EnergyCheckpoint | None) -> None:
-        """Continue with what was committed before."""
+        """Continue with the committed energy of a checkpoint."""
         if before is None:
             return
         self.microjoules = Counter(dict(before.microjoules))
@@ -106,17 +106,17 @@ class EnergyLedger:
             self._last = before.read_ns, before.read_microjoules
 
     def forget_model(self, model_name: str) -> None:
-        """Take the name off what a model used."""
+        """Move a model's sums to the unnamed model."""
         fold(self.microjoules, model_name)
         fold(self.lengths_ns, model_name)
 
     def read(self, reading: DeviceReading, watermark_ns: int) -> None:
-        """Ingest a device's running total; the interval since it last moved waits to be split.
+        """Ingest a device's running total; the interval since it last moved is split later.
 
-        A driver may move its total less often than it is read, so one that stands still is
-        no news yet: what it shows next was used in all the time since.
-        An interval that ends below the watermark cannot be split any more and is left out, as is
-        one over which the driver's total fell (it began anew) or rose beyond all reason.
+        A driver may update its total less often than it is read, so an unchanged total is ignored:
+        the next change covers all the time since the last one. Left out is an interval that ends
+        below the watermark (it cannot be split any more), and one over which the total fell (the
+        driver restarted it) or rose implausibly.
         """
         if reading.energy_joules is None or not isfinite(reading.energy_joules):
             return
@@ -137,7 +137,7 @@ class EnergyLedger:
             self._join_neighbours()
 
     def commit(self, committed: CommittedTime) -> None:
-        """Split the energy of a stretch of time that has been committed."""
+        """Split the energy of time that has been committed."""
         if not self._waiting or self.microjoules is None:
             return
         end_ns = int(committed.intervals.edges_ns[-1])
@@ -146,7 +146,7 @@ class EnergyLedger:
             return
         shares, held = _shares(committed, touched)
         done = sum(interval.end_ns <= end_ns for interval in touched)
-        # Those that reach beyond are explained by what is committed next, too.
+        # Intervals that reach beyond it also get shares from the next commit.
         for number, interval in enumerate(touched[done:], start=done):
             interval.held = bool(held[number])
             interval.shares = {c: float(ns[number]) for c, ns in shares.items() if ns[number] > 0}
@@ -170,7 +170,7 @@ class EnergyLedger:
         watts = np.array([one.watts for one in intervals], np.float64)
         watts[np.isnan(watts)] = np.inf
         known = np.inf if self.baseline_watts is None else self.baseline_watts
-        # The baseline at each interval: the least of those before it and its own.
+        # The baseline at each interval: the lowest known up to and including it.
         lowest = np.minimum.accumulate(np.append(known, np.where(held, np.inf, watts)))
         if np.isfinite(lowest[-1]):
             self.baseline_watts = float(lowest[-1])
@@ -186,7 +186,7 @@ class EnergyLedger:
             }
             _split(wholes, by_watts, sum(by_watts.values(), nothing), sums)
             return
-        if lag_ns is None:  # it shows what was used at any time since
+        if lag_ns is None:  # unknown: spread over the interval and all lags
             shares = self._trail.stretched(count, LONGEST_LAG_NS, 0)
         idle = {cell: ns for cell, ns in shares.items() if cell.use is Use.IDLE}
         rest = {cell: ns for cell, ns in shares.items() if cell.use is not Use.IDLE}
@@ -200,7 +200,7 @@ class EnergyLedger:
         _split(wholes - for_idle, rest, rest_ns, sums)
 
     def _learn(self, count: int, joules: Floats) -> None:
-        """Learn from the last `count` intervals, once all lags reach back from them."""
+        """Learn from those of the last `count` intervals whose past is known for every lag."""
         known = self._trail.reaches(count, LONGEST_LAG_NS)
         seconds = np.zeros((len(LAGS_NS), count, 1 + max(COLUMNS.values())))
         lags_ns = np.array(LAGS_NS)[:, None]
@@ -233,9 +233,9 @@ def _joined(first: _EnergyInterval, second: _EnergyInterval) -> _EnergyInterval:
 def _shares(
     committed: CommittedTime, intervals: Sequence[_EnergyInterval]
 ) -> tuple[dict[Cell, Floats], Flags]:
-    """Return the uses of each interval's time, and whether anybody held the device in it.
+    """Return the uses of each interval's time, and whether any engine held the device in it.
 
-    Those known before, which are of the first one at most, are included.
+    Uses from earlier commits, which only the first interval can have, are included.
     """
     shares: defaultdict[Cell, Floats] = defaultdict(lambda: np.zeros(len(intervals)))
     held = np.array([interval.held for interval in intervals], np.bool_)
@@ -259,7 +259,7 @@ def _shares(
 def _split(
     wholes: Ints, shares: Mapping[Cell, Floats], totals: Floats, sums: Counter[Cell]
 ) -> None:
-    """Divide whole numbers by shares; the parts are whole numbers that sum to them."""
+    """Divide integers by shares into integer parts that sum to them; add these to `sums`."""
     so_far, given = np.zeros(len(wholes)), np.zeros(len(wholes), np.int64)
     for cell, share in shares.items():
         so_far += share

@@ -1,8 +1,8 @@
-"""Steps that were reported too late for their place, and the activity that was theirs there.
+"""Steps reported too late to be placed where they ran, and their activity there.
 
-Their time is settled in a later rest (accounting A2). Where their place is committed, activity
-there was taken for nobody's. That cannot be taken back, so they do not get it again. Elsewhere it
-is theirs. So no second is counted twice.
+Their time is settled in later idle time (accounting A2). Where their place is already committed,
+activity there was counted as unattributed; it stays so, and the steps are not credited with it
+again. Elsewhere the activity is theirs. So no second is counted twice.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from collections.abc import Iterable, Sequence
 from disagg_exporter.accounting.intervals.activity import ActivitySample
 from disagg_exporter.accounting.intervals.row_queue import Ints
 
-# They are written down each second. The earliest are joined: few steps reach back so far.
+# Saved each second. Beyond this number the earliest are joined: few steps reach back so far.
 _MOST_STRETCHES = 32
 
 
 class LateSteps:
-    """Places of a device's late steps, and its unattributed activity as far back as they reach."""
+    """Places of a device's late steps, and its unattributed activity within their reach."""
 
     def __init__(self, reach_ns: int, unclaimed: Iterable[tuple[int, int, int]] = ()) -> None:
         self._reach_ns = reach_ns
-        # Start, end, and how much of what was active in between no step has claimed since.
+        # Start, end, and the unattributed activity in between that no late step has claimed.
         self._unclaimed = deque(unclaimed)
-        # Places above the watermark, ascending and apart: an engine that claims more time than
-        # passes adds to one of them, and a look costs the same.
+        # Places above the watermark, ascending and disjoint: an engine that claims more time than
+        # has passed only extends one of them, so a lookup costs the same.
         self._starts_ns: list[int] = []
         self._ends_ns: list[int] = []
 
     @property
     def places(self) -> int:
-        """How many places above the watermark are looked at for each sample."""
+        """The number of places above the watermark that each sample is checked against."""
         return len(self._starts_ns)
 
     def checkpoint(self) -> tuple[tuple[int, int, int], ...]:
-        """Return the activity that is left to be claimed."""
+        """Return the activity that is not claimed yet."""
         return tuple(stretch for stretch in self._unclaimed if stretch[2])
 
     def add(self, start_ns: int, end_ns: int, watermark_ns: int) -> int:
-        """Add a late step's place; return how much of it was committed as nobody's activity."""
+        """Add a late step's place; return its time already committed as unattributed activity."""
         if end_ns > max(start_ns, watermark_ns):
             self._open(max(start_ns, watermark_ns), end_ns)
         claimed_ns = 0
@@ -60,7 +60,7 @@ class LateSteps:
         self._ends_ns[first:last] = [end_ns]
 
     def others(self, samples: Sequence[ActivitySample]) -> Sequence[ActivitySample]:
-        """Return the samples that touch no late step's place."""
+        """Return the samples that overlap no late step's place."""
         if not self._starts_ns:
             return samples
         return [sample for sample in samples if not self._touches(sample)]
@@ -70,7 +70,7 @@ class LateSteps:
         return place < len(self._starts_ns) and self._starts_ns[place] < sample.end_ns
 
     def commit(self, edges_ns: Sequence[int] | Ints, active_ns: int) -> None:
-        """Note what was committed between two edges as nobody's; they come in the order of time."""
+        """Record the unattributed activity committed between two edges, in order of time."""
         start_ns, end_ns = int(edges_ns[0]), int(edges_ns[-1])
         if active_ns > 0:
             self._unclaimed.append((start_ns, end_ns, active_ns))

@@ -1,4 +1,4 @@
-"""Activity and throttling of a device, added up over time as it is read.
+"""Activity and throttling of a device, integrated over time as read.
 
 Nothing here waits for the watermark: an engine's late record changes who used a second, not how
 active the device was in it.
@@ -18,20 +18,20 @@ _UNITS = (Unit.GRAPHICS, Unit.SM, Unit.TENSOR, Unit.DRAM)
 class Meters:
     """Activity and throttling of one device, in (fractions of) nanoseconds.
 
-    A key exists from the first time the device reports it, at 0; what it never reports has none.
+    A key exists, at 0, once the device has reported its value for the first time.
     """
 
     def __init__(self) -> None:
         self.throttled: Counter[Throttle] = Counter()
         self._activity: Counter[ActivityCell] = Counter()
-        # Whose the device is now, and what each of `_UNITS` has done for them since that was last
-        # added up: ten readings a second of one owner are one addition.
+        # The device's present role and owner, and the activity of each of `_UNITS` not added to
+        # the sums yet: ten readings a second of one owner need only one addition.
         self._owner: tuple[Role, tuple[str, str]] = Role.NONE, ("", "")
         self._since: list[int | None] = [None] * len(_UNITS)
 
     @property
     def activity(self) -> Counter[ActivityCell]:
-        """The activity of each unit, by whose it was."""
+        """The activity of each unit by role and owner."""
         self._add_up()
         return self._activity
 
@@ -40,24 +40,24 @@ class Meters:
         activity: Iterable[tuple[ActivityCell, int]],
         throttled: Iterable[tuple[Throttle, int]],
     ) -> None:
-        """Continue with the sums of before."""
+        """Continue with the sums of a checkpoint."""
         self._activity.update(dict(activity))
         self.throttled.update(dict(throttled))
 
     def read(
         self, reading: DeviceReading, before_ns: int | None, role: Role, owner: tuple[str, str]
     ) -> None:
-        """Add a reading's values over the time since the one before, a second of it at most.
+        """Add a reading's values over the time since the previous one, at most a second.
 
         Args:
             reading: The device's reading.
-            before_ns: When it was read before; None at its first reading.
+            before_ns: When it was read last; None at its first reading.
             role: The device's role at the reading.
             owner: The (model name, namespace) it serves then.
         """
         length_ns = 0
         if before_ns is not None:
-            # After a hole in the readings they say nothing about the hole.
+            # After a gap a reading says nothing about the gap.
             length_ns = max(min(reading.t_ns - before_ns, SECOND_NS), 0)
         graphics_ratio = reading.graphics_ratio
         if graphics_ratio is None:

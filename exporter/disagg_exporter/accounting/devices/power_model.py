@@ -1,12 +1,12 @@
-"""What a second of each use of a device takes in watts, learned from its own readings (A10).
+"""The power that each use of a device draws, learned from its own readings (A10).
 
-A GPU that prefills draws up to its limit; one that decodes waits for its memory and draws less. So
-energy divided by time alone takes from prefill what it gives to decode. Where the mix of a
-device's time changes from window to window, its energy says what each use drew: least squares of
-joules on seconds.
+During prefill a GPU draws up to its limit; during decode it waits for memory and draws less. So
+energy divided by time alone attributes too little to prefill and too much to decode. Where the mix
+of uses changes from window to window, the power of each follows by least squares of joules on
+seconds.
 
-Drivers' energy counters lag by some tenths of a second, so that the energy of one phase shows while
-the next one runs. All lags are tried, and the one that foresees the counter best is taken for it.
+Drivers' energy counters lag by some tenths of a second, so that the energy of one phase appears
+while the next one runs. All lags are tried, and the one that predicts the counter best is used.
 """
 
 from __future__ import annotations
@@ -22,59 +22,60 @@ from disagg_exporter.model import Use
 from disagg_exporter.model.checkpoints import PowerCheckpoint
 
 WINDOW_SECONDS = 0.25
-"""What is learned from at once. Shorter, and the edges of the driver's total (which moves some 10
-to 50 times a second) count as noise; longer, and each window holds the same mix."""
+"""The length of one observation. If shorter, the granularity of the driver's total (which moves
+some 10 to 50 times a second) is noise; if longer, all windows hold the same mix."""
 
 LEAST_WINDOWS = 60
-"""Before as many were predicted, nothing is said."""
+"""Windows that must be predicted before any watts are reported."""
 
 LAGS_NS = tuple(range(0, LONGEST_LAG_NS + 1, 50_000_000))
-"""How late the counter may show what was used; as fine as it is usually read."""
+"""The counter's possible lags; as fine as it is usually read."""
 
 _HALF_LIFE_WINDOWS = 7200
 _KEPT = 0.5 ** (1 / _HALF_LIFE_WINDOWS)
-# The watts expected before anything is known weigh as much as half a second of each use.
+# The prior (the watts that time alone assumes) weighs as much as half a second of each use.
 _PRIOR_SECONDS = 0.5
 # The squared error of the prediction, over that of time alone, above which time alone is used.
 _MOST_OF_TIME_ERROR = 0.97
 # An error beyond three times the usual one counts as three times: a reading may be absurd.
 _LARGEST_ERROR = 3.0
-# Lags whose errors differ by no more of their own, or of that of time alone, explain as well; if
-# they differ in watts by more of the highest, nobody knows which of them is true.
+# A lag explains the energy as well if its error exceeds the least by at most a tenth, plus 0.04 of
+# that of time alone. If such lags' watts differ by more than 0.15 of the highest, none is used.
 _AS_WELL, _AS_WELL_OF_TIME = 0.1, 0.04
 _CLEARLY_OTHER = 0.15
-# No GPU draws more, so a window that has is no reading: the counter leapt.
+# No GPU draws more: in a window above this the counter jumped.
 _MOST_WATTS = 10_000.0
-# No use of a device draws less than this part of the mean, so that each joule finds a place.
+# Lower bound of each use's watts, relative to what time alone assumes: never zero, so that all
+# energy can be divided.
 _LEAST_OF_MEAN = 0.01
 _TINY = 1e-300
-# Half a minute, where nothing is learned any more that would not keep.
+# Half a minute: by then the estimates change slowly.
 _MOST_BETWEEN_FITS = 120
 
-# Unobserved and unattributed time are one: busy with something that is not known.
+# Unobserved and unattributed time are one use: busy with something unknown.
 _USES = (Use.PREFILL, Use.DECODE, Use.IDLE, Use.UNATTRIBUTED)
 _IDLE = _USES.index(Use.IDLE)
 COLUMNS: Mapping[Use, int] = {
     **{use: column for column, use in enumerate(_USES)},
     Use.UNOBSERVED: _USES.index(Use.UNATTRIBUTED),
 }
-"""In which column of `seconds` a use stands."""
+"""The column of `seconds` that holds a use."""
 
 
 class PowerModel:
     """Mean watts by use of one device, from windows of its committed time.
 
-    `watts` is None until they have predicted the energy of windows they had not seen better than
-    one power for all work and the baseline for idle time, which is what time alone assumes.
-    `lag_ns` is how late the counter shows what was used; None where several lags explain as well
-    and say other watts, as where prefill and decode take turns like clockwork.
+    `watts` is None until they have predicted the energy of new windows better than one power for
+    all work and the baseline for idle time, which is what time alone assumes. `lag_ns` is the
+    counter's lag; None where several lags explain the energy as well but yield different watts, as
+    when prefill and decode alternate at a fixed period.
     """
 
     def __init__(self) -> None:
         uses, lags = len(_USES), len(LAGS_NS)
         self.watts: tuple[float, ...] | None = None
         self.lag_ns: int | None = 0
-        # For each lag: what its windows add up to, and what they say.
+        # For each lag: the sums over its windows, and the estimates from them.
         self._gram = np.zeros((lags, uses, uses))
         self._moments = np.zeros((lags, uses))
         self._window = np.zeros((lags, uses))
@@ -85,9 +86,9 @@ class PowerModel:
         self._learned = self._predicted = self._next_fit = 0
 
     def by_use(self) -> dict[Use, float]:
-        """Return the watts of both phases and of idle time; nothing while they are not known.
+        """Return the watts of both phases and of idle time; empty while they are unknown.
 
-        Absent is a use of which less than the prior's weight was seen.
+        A use observed for less than the prior's weight is absent.
         """
         if self.watts is None:
             return {}
@@ -97,7 +98,7 @@ class PowerModel:
         }
 
     def checkpoint(self) -> PowerCheckpoint | None:
-        """Return what was learned at the counter's own lag; None while nothing is said."""
+        """Return what was learned at the counter's lag; None while no watts are reported."""
         if self.watts is None or self.lag_ns is None:
             return None
         lag = LAGS_NS.index(self.lag_ns)
@@ -111,7 +112,7 @@ class PowerModel:
         )
 
     def resume(self, before: PowerCheckpoint | None, baseline_watts: float | None) -> None:
-        """Go on with what was learned before; another lag must explain anew what it can."""
+        """Continue with what was learned before; other lags start with the error of time alone."""
         uses = len(_USES)
         if before is None or before.lag_ns not in LAGS_NS:
             return
@@ -125,19 +126,19 @@ class PowerModel:
         self._fit(baseline_watts)
 
     def learn(self, seconds: Floats, joules: Floats, baseline_watts: float | None) -> None:
-        """Learn from intervals one after the other.
+        """Learn from consecutive intervals.
 
-        `seconds` by lag (`LAGS_NS`), interval and use (`COLUMNS`): how the interval's length was
-        used so much earlier. `joules` has one value an interval.
+        `seconds` by lag (`LAGS_NS`), interval and use (`COLUMNS`): the uses of the interval when
+        shifted back by the lag. `joules` has one value per interval.
         """
         self._learn_windows(*self._windows(seconds, joules))
         if self._learned >= self._next_fit:
             self._fit(baseline_watts)
 
     def _windows(self, seconds: Floats, joules: Floats) -> tuple[Floats, Floats]:
-        """Return the windows that are full now; what is left waits for the next intervals.
+        """Return the complete windows; the remainder is kept for the next intervals.
 
-        Seconds by lag, window and use, and the joules of each window.
+        They are seconds by lag, window and use, and the joules of each window.
         """
         so_far = np.concatenate((self._window[:, None], seconds), axis=1)
         used = np.append(self._window_joules, joules)
@@ -158,7 +159,7 @@ class PowerModel:
         lengths = seconds[0].sum(axis=1)
         sound = joules <= _MOST_WATTS * lengths
         count = int(sound.sum())
-        # The noise of a window's energy grows with the root of its length.
+        # The noise of a window's energy grows with the square root of its length.
         roots = np.sqrt(lengths[sound])
         rows = seconds[:, sound] / roots[:, None]
         used = np.tile(joules[sound] / roots, (len(rows), 1))
@@ -170,7 +171,7 @@ class PowerModel:
         self._moments = self._moments * _KEPT**count + (weighted * used[:, :, None]).sum(axis=1)
 
     def _foresee(self, rows: Floats, used: Floats, said: Floats) -> None:
-        """Note how far off was what is said of each window; `used` is bounded by what is likely."""
+        """Add up the prediction errors of each window, and limit outliers in `used`."""
         for window, errors in enumerate(np.moveaxis(used[:, :, None] - rows @ said, 1, 0)):
             if self._predicted >= LEAST_WINDOWS:
                 most = _LARGEST_ERROR * np.sqrt(self._errors[:, 0] / self._weight())
@@ -187,7 +188,7 @@ class PowerModel:
         return float((1 - _KEPT**self._predicted) / (1 - _KEPT))
 
     def _assume_time(self, baseline_watts: float | None) -> Floats:
-        """Return the watts that time alone assumes: all work alike, and idle at the baseline."""
+        """Return the watts that time alone assumes: equal for all work, the baseline for idle."""
         # A row is seconds ÷ √length: the length-weighted sums are those of seconds and joules.
         whole = np.maximum(self._gram.sum(axis=(1, 2)), _TINY)
         mean = self._moments.sum(axis=1) / whole
@@ -226,7 +227,7 @@ class PowerModel:
         return seen
 
     def _agree(self, best: int, most_error: float) -> bool:
-        """Say whether all lags with no larger error find the same watts as the best one."""
+        """Return whether all lags up to this error yield much the same watts as the best one."""
         assert self._fitted is not None
         found = self._fitted[:, self._seen(best)]
         away = np.abs(found - found[best])[self._errors[:, 0] <= most_error]

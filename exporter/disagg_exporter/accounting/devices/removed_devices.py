@@ -1,7 +1,7 @@
-"""Sums that outlive a device, or the name of a model: no counter of the node may fall.
+"""Sums that outlive a device or a model's name: no counter of the node may fall.
 
-Names of models are labels, and engines choose them. A device's cells sum to its time, so nothing
-may be taken out of them; sums of a forgotten name are in the device's and in none of a model's.
+Model names are labels that engines choose. A device's cells sum to its time, so nothing may be
+removed from them; the sums of a forgotten name stay in the device's total and in no model's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Key = TypeVar("_Key", Cell, ActivityCell)
 
 
 def fold(sums: Counter[_Key] | None, model_name: str) -> None:
-    """Move a model's sums to those without a name."""
+    """Move a model's sums to the unnamed model."""
     for key in [key for key in sums or () if key.model_name == model_name]:
         assert sums is not None
         unnamed = key._replace(model_name=FORGOTTEN_MODEL, engine_namespace="")
@@ -52,7 +52,7 @@ class RemovedDevices:
             sums.metered_slice_ns.update(account.metered_slice_ns)
 
     def forget_model(self, model_name: str) -> None:
-        """Take the name off what a model used."""
+        """Move a model's sums to the unnamed model."""
         for sums in self._by_gpu_name.values():
             fold(sums.slice_ns, model_name)
             fold(sums.active_slice_ns, model_name)
@@ -73,7 +73,7 @@ class RemovedDevices:
         )
 
     def resume(self, before: Iterable[RemovedCheckpoint]) -> None:
-        """Continue with the sums of before."""
+        """Continue with the sums of a checkpoint."""
         for removed in before:
             self._by_gpu_name[removed.gpu_name] = _Sums(
                 Counter(dict(removed.slice_ns)),
@@ -83,7 +83,7 @@ class RemovedDevices:
             )
 
     def accounts(self) -> tuple[DeviceAccount, ...]:
-        """Return the sums, one account for all devices of a name; no such device is there."""
+        """Return the sums, one account for all removed devices of the same name."""
         return tuple(
             DeviceAccount(
                 device=Device(gpu="", index=-1, gpu_name=gpu_name, device="gone"),

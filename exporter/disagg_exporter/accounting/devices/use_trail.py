@@ -18,14 +18,14 @@ LONGEST_LAG_NS = 600_000_000
 
 
 class Uses(NamedTuple):
-    """Nanoseconds of some stretches: by engine and use, or by the reason for no holder."""
+    """Nanoseconds in some periods: by engine and use, or by the reason for no holder."""
 
     held: dict[tuple[str, Use], Floats]
     unheld: dict[Reason, Floats]
 
 
 def uses_within(intervals: Intervals, starts_ns: Sequence[int], ends_ns: Sequence[int]) -> Uses:
-    """Return the uses within other stretches, as far as these lie within the intervals."""
+    """Return the uses within each given period, as far as the intervals cover it."""
     # Relative to the first interval, so that floats are exact enough.
     edges = (intervals.edges_ns - intervals.edges_ns[0]).astype(np.float64)
     bounds = [np.asarray(side, np.int64) - intervals.edges_ns[0] for side in (starts_ns, ends_ns)]
@@ -60,7 +60,7 @@ class UseTrail:
         self._shares: dict[Cell, Floats] = {}
 
     def follow(self, lengths_ns: Floats, shares: Mapping[Cell, Floats]) -> None:
-        """Take the next intervals: their lengths, and how much of each every cell had."""
+        """Append intervals: their lengths, and the time of each cell in them."""
         before_ns = np.cumsum(self._lengths_ns[::-1])[::-1]
         kept = int((before_ns < LONGEST_LAG_NS).sum()) + 1
         old, new = min(kept, len(before_ns)), len(lengths_ns)
@@ -76,15 +76,15 @@ class UseTrail:
         self._shares = {cell: ns for cell, ns in self._shares.items() if (ns > 0).any()}
 
     def reaches(self, count: int, start_ns: int | Ints) -> Flags:
-        """Say of the last `count` intervals whether it is known what was before, for so long."""
+        """Return for the last `count` intervals whether the `start_ns` before each is known."""
         starts = np.append(0.0, np.cumsum(self._lengths_ns))[-count - 1 : -1]
         known: Flags = starts >= start_ns
         return known
 
     def stretched(self, count: int, start_ns: int | Ints, end_ns: int | Ints) -> dict[Cell, Floats]:
-        """Return the uses of the last `count` intervals, begun and ended so much earlier.
+        """Return the uses of the last `count` intervals with their edges moved back so much.
 
-        Those that begin before all that is known are as they are. Columns of times give rows each.
+        An interval moved beyond what is known stays in place. A column of times gives a row each.
         """
         edges = np.append(0.0, np.cumsum(self._lengths_ns))
         starts, ends, known = edges[-count - 1 : -1], edges[-count:], self.reaches(count, start_ns)
@@ -94,7 +94,7 @@ class UseTrail:
             amounts = np.interp(ends - end_ns, edges, so_far)
             amounts -= np.interp(starts - start_ns, edges, so_far)
             moved[cell] = np.maximum(amounts, 0.0)
-        # Beside a long hole, rounding may leave nothing of a short interval.
+        # Next to a long gap, rounding may leave nothing of a short interval.
         known = known & (sum(moved.values(), np.zeros(count)) > 0)
         return {
             cell: np.where(known, amounts, self._shares[cell][-count:])

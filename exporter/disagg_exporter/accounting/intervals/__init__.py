@@ -1,1 +1,1 @@
-"""Intervals of time in integer nanoseconds: finalized pieces, and a device's time cut by them."""
+"""Time in integer nanoseconds: engines' finalized pieces, and devices' time cut by them."""

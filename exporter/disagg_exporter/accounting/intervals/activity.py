@@ -13,7 +13,7 @@ from disagg_exporter.accounting.intervals.rules import SECOND_NS
 # says between 1/6 s and 1 s), so a sample this close after a span may still average over the span.
 TRAIL_NS = SECOND_NS
 
-# What a resting device may report: a display, a health check.
+# Below this a device counts as idle: a display or a health check may cause it.
 _ACTIVE_RATIO = 0.05
 
 
@@ -26,10 +26,10 @@ class ActivitySample(NamedTuple):
 
 
 def mean_activity(devices: Sequence[Sequence[ActivitySample]]) -> tuple[ActivitySample, ...]:
-    """Return the mean of the samples of an engine's devices, as samples of one device.
+    """Return the mean activity of an engine's devices, as samples of one device.
 
-    The devices are read in one round, so the samples of one give the times for all. Devices
-    without samples are left out.
+    The devices are read in the same round, so the busiest one's sample times are used for all.
+    Devices without samples are left out.
     """
     known = [samples for samples in devices if samples]
     if len(known) <= 1:
@@ -48,8 +48,8 @@ class ActivitySamples:
 
     Args:
         fresh_ns: How old the last sample may be for the device to count as watched.
-        sampled_before_ns: When the daemon before this one took its last sample: what it watched is
-            not unknown because its samples are.
+        sampled_before_ns: When the previous daemon took its last sample. The device counts as
+            watched then, although that daemon's samples are lost.
     """
 
     def __init__(self, fresh_ns: int, sampled_before_ns: int | None = None) -> None:
@@ -59,16 +59,16 @@ class ActivitySamples:
 
     def add(self, before_ns: int, t_ns: int, busy_ratio: float) -> None:
         """Add the busy ratio of a reading at `t_ns`; the one before it was at `before_ns`."""
-        # After a hole in the readings the ratio says nothing about the hole.
+        # After a gap in the readings the ratio says nothing about the gap.
         self.kept.append(ActivitySample(max(before_ns, t_ns - SECOND_NS), t_ns, busy_ratio))
 
     @property
     def last_ns(self) -> int | None:
-        """When the last sample was taken, in this daemon's time or before."""
+        """When the last sample was taken, by this daemon or the previous one."""
         return self.kept[-1].end_ns if self.kept else self._sampled_before_ns
 
     def is_watched(self, at_ns: int) -> bool:
-        """Say whether the activity at an instant is known."""
+        """Return whether the activity at an instant is known."""
         return self.last_ns is not None and self.last_ns >= at_ns - self._fresh_ns
 
     def between(self, after_ns: int, until_ns: int) -> tuple[ActivitySample, ...]:
@@ -76,7 +76,7 @@ class ActivitySamples:
         return tuple(s for s in self.kept if after_ns < s.end_ns <= until_ns)
 
     def active_since(self, after_ns: int) -> bool | None:
-        """Say whether a sample that ends later shows activity; None if there is none."""
+        """Return whether a sample that ends later shows activity; None without such samples."""
         if not self.kept or self.kept[-1].end_ns <= after_ns:
             return None
         later = takewhile(lambda sample: sample.end_ns > after_ns, reversed(self.kept))

@@ -1,6 +1,6 @@
 """One device's time cut into intervals, each with its holders (A3) or the reason for none (A5).
 
-Time without a holder is idle, or unattributed as far as the device was active (A5, A6).
+Time without a holder is idle, except where the device was active: unattributed (A5, A6).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from disagg_exporter.accounting.intervals.row_queue import Flags, Floats, Ints
 from disagg_exporter.accounting.intervals.timeline import CODES, REASONS, WORK, Pieces
 from disagg_exporter.model import Assignment, EngineState, Reason, Use
 
-# The best explanation first, if several engines share an idle device.
+# Best explanation first, for an idle device that several engines share.
 PRECEDENCE = (
     Reason.NO_RECORD,
     Reason.HOST_GAP,
@@ -28,17 +28,17 @@ PRECEDENCE = (
 )
 
 _UNKNOWN = -1
-"""In place of a reason's code: nothing was received from the engine there."""
+"""In place of a reason's code: nothing was received from the engine then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """A stretch of a device's time, cut wherever one of its engines' timelines changes.
+    """A period of a device's time, cut wherever one of its engines' timelines changes.
 
     Interval k lies from `edges_ns[k]` to `edges_ns[k + 1]`. Each row of `held`, `prefill_share`
-    and `dummy_share` is one timeline, of the engine in `engines`: whether it holds the device in
-    an interval, and with what work; holders share it equally. `reasons` holds the code of the
-    reason why there is no holder.
+    and `dummy_share` is one timeline of the engine in `engines`: whether it holds the device in
+    each interval, and the shares of its work. Holders share an interval equally. `reasons` holds
+    the code of the reason for having no holder.
     """
 
     edges_ns: Ints
@@ -71,10 +71,10 @@ def cut(
 
     `timelines` are the finalized pieces of the engines that may hold the device, each with its
     engine's name; where an engine has no piece, nothing was received from it. `absent`: no daemon
-    ran, so it is not known why the device was not held.
+    ran, so the reason for having no holder is unknown.
     """
     bounds = [timeline[side] for _, timeline in timelines for side in ("start_ns", "end_ns")]
-    # Each timeline's are in order, which a stable sort is quick with; `np.unique` would hash them.
+    # Each timeline's bounds are sorted, so a stable sort is fast; `np.unique` would hash them.
     edges = np.sort(np.concatenate([*bounds, [start_ns, end_ns]]), kind="stable")
     edges = edges[np.append(True, edges[1:] > edges[:-1]) & (edges >= start_ns) & (edges <= end_ns)]
     found = [_read(timeline, edges[:-1]) for _, timeline in timelines]
@@ -96,7 +96,7 @@ def cut(
 
 
 def _read(timeline: Pieces, starts_ns: Ints) -> tuple[Ints, Floats, Floats]:
-    """Return reason, prefill and dummy share of a timeline from each of these instants on."""
+    """Return a timeline's reasons, prefill shares and dummy shares from these instants on."""
     if not len(timeline):
         unknown = np.full(len(starts_ns), _UNKNOWN)
         return unknown, np.zeros(len(starts_ns)), np.zeros(len(starts_ns))
@@ -112,7 +112,7 @@ def _why_idle(
     """Return why no engine holds the device in each interval; `WORK` where one does."""
     why = np.full(len(held), WORK)
     idle = np.flatnonzero(~held)
-    # Few cases differ: they are numbered, timeline by timeline, and each is judged once.
+    # There are few distinct cases: they are numbered, timeline by timeline, and judged once each.
     cases = np.zeros(len(idle), np.int64)
     for timeline in reasons:
         _, cases = np.unique(cases * (len(REASONS) + 1) + timeline[idle], return_inverse=True)
@@ -123,7 +123,7 @@ def _why_idle(
 
 
 def _best_reason(engines: Mapping[str, Assignment], names: Sequence[str], codes: Ints) -> Reason:
-    """Return the reason that explains best why no engine holds the device."""
+    """Return the reason that best explains why no engine holds the device."""
     coded = zip(names, codes.tolist(), strict=True)
     reasons = {name: REASONS[code] for name, code in coded if code != _UNKNOWN}
     found = []
@@ -139,9 +139,9 @@ def _best_reason(engines: Mapping[str, Assignment], names: Sequence[str], codes:
 
 
 def shared(intervals: Intervals) -> dict[str, tuple[int, int, int]]:
-    """Give each of k holders 1/k of every interval; (prefill, decode, dummy) ns of each engine.
+    """Return the (prefill, decode, dummy) ns of each engine; k holders get 1/k of an interval each.
 
-    Exact to the nanosecond: the holders' parts of an interval, and their phases, sum to it.
+    Exact to the nanosecond: the phases of all holders' parts sum to the interval.
     """
     sums: dict[str, tuple[int, int, int]] = {}
     for engine, parts in zip(intervals.engines, _parts(intervals), strict=True):
@@ -170,8 +170,8 @@ def unexplained(
 ) -> Counter[Reason]:
     """Return the active nanoseconds in intervals without a holder, by reason: a lower bound.
 
-    A sample that touches a span, or that may still average over one, proves nothing.
-    `busy_until_ns` is the end of the last span before the intervals.
+    A sample that overlaps a span, or may still average over one, is ignored. `busy_until_ns` is
+    the end of the last span before the intervals.
     """
     active: Counter[Reason] = Counter()
     edges_ns, starts_ns = intervals.edges_ns, np.array([s.start_ns for s in samples], np.int64)
@@ -202,7 +202,7 @@ def unexplained(
 def uses_of(
     reason: Reason, active_ns: int, quiet_ns: int, observed: bool
 ) -> tuple[tuple[Use, Reason, int], ...]:
-    """Return (use, reason, length) of time without a holder, for its active and its quiet part."""
+    """Return the (use, reason, length) of the active and quiet parts of time without a holder."""
     whole_ns = active_ns + quiet_ns
     match reason:
         case Reason.STARTING | Reason.DRAINING:

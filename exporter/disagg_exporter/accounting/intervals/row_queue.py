@@ -1,4 +1,4 @@
-"""Columns and rows: types of arrays, and a queue of rows in one piece of memory."""
+"""Array types, and a queue of structured rows in contiguous memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LEAST_ROWS, _MOST_IDLE_ROWS = 256, 4096
 
 
 class RowQueue:
-    """A structured array that grows at its end and shrinks at its beginning without copies.
+    """A structured array that grows at its end and shrinks at its beginning without copying.
 
-    What is copied is copied as bytes: numpy would go through all fields of all rows.
+    Rows are copied as bytes, because numpy would copy them field by field.
     """
 
     __slots__ = ("_bytes", "_first", "_last", "_memory", "_row")
@@ -33,11 +33,11 @@ class RowQueue:
 
     @property
     def rows(self) -> NDArray[np.void]:
-        """All rows, to be read and changed; valid until rows are added."""
+        """All rows, readable and writable; valid until rows are added."""
         return self._memory[self._first : self._last].view(self._row)
 
     def add(self, rows: NDArray[np.void]) -> None:
-        """Add rows, which lie side by side, at the end."""
+        """Add contiguous rows at the end."""
         if self._last + len(rows) > len(self._memory):
             self._make_room(len(rows))
         self._memory[self._last : self._last + len(rows)] = rows.view(self._bytes)
@@ -46,7 +46,7 @@ class RowQueue:
     def drop(self, count: int) -> None:
         """Drop rows at the beginning."""
         self._first += count
-        # What one burst needed would be held for as long as its engine rests.
+        # Otherwise the memory of one burst would be kept for as long as the engine is idle.
         if not len(self) and len(self._memory) > _MOST_IDLE_ROWS:
             self._memory = np.empty(_LEAST_ROWS, self._bytes)
             self._first = self._last = 0
@@ -58,7 +58,7 @@ class RowQueue:
         self.add(rows)
 
     def _make_room(self, count: int) -> None:
-        """Move what is left to the beginning, of a new memory if this one is too small or large."""
+        """Move the rows to the beginning, in new memory if this one is too small or too large."""
         kept, needed = self._memory[self._first : self._last], len(self) + count
         wanted = max(needed + needed // 2, _LEAST_ROWS)
         if not 5 * needed <= 4 * len(self._memory) <= 16 * wanted:

@@ -1,4 +1,4 @@
-"""The numbers of the accounting rules, in one place (docs/accounting.md)."""
+"""The constants of the accounting rules (docs/accounting.md)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Delays, limits and ages of the accounting. All in nanoseconds.
+    """Delays, limits and ages in the accounting, all in nanoseconds.
 
     `packing_delay_ns`: how far before its record a span may still be moved (A2, A6).
     `live_ns`: silence after which an engine no longer holds the watermark back (A6).
-    `seam_ns`: silence between two messages or windows that is none: they come each second (A2).
+    `seam_ns`: longest silence between messages or windows, 1 s apart, that is no gap (A2).
     `carry_over_limit_ns`: step time carried over per engine and device before it is cut (A2).
     `block_ns`: unattributed activity is committed per whole block (A5).
     `longest_step_ns`: an engine that promises work for longer than this is treated as silent, so
-    that a hung engine with a living heartbeat cannot hold memory and watermark for ever.
-    `unclaimed_ns`: how long activity that no record explains may keep time from being committed, so
-    that a stranger's cannot for ever.
-    `withdrawn_ns`: how long a step may, whose requests were taken back, where no activity is read.
+    that a hung engine with a live heartbeat cannot hold back memory and watermark for ever.
+    `unclaimed_ns`: how long activity that no record explains may delay commits, so that another
+    process's activity cannot do so for ever.
+    `withdrawn_ns`: how long a step with withdrawn requests may, where no activity is read.
     `activity_fresh_ns`: how old the last activity sample may be for a device to count as watched.
     """
 

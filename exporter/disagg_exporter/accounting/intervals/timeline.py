@@ -1,4 +1,4 @@
-"""An engine's finalized time: a gapless sequence of pieces, each work or the reason for none."""
+"""An engine's finalized time: gapless pieces, each either work or the reason for none."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PIECE = np.dtype(
         ("reason", np.int64),
     ]
 )
-"""A stretch of time: the shares of its work, or the code of the reason for there being none."""
+"""A period of time with the shares of its work, or the code of the reason for no work."""
 
 Pieces = NDArray[np.void]
-"""Stretches of an engine's time: an array of `PIECE`, in order."""
+"""Periods of an engine's time, in order: an array of `PIECE`."""
 
 REASONS = tuple(Reason)
 CODES = {reason: code for code, reason in enumerate(REASONS)}
-"""Reasons as they stand in a piece; `WORK` is that of a piece of work."""
+"""Codes of the reasons in pieces; `WORK` marks a piece of work."""
 WORK = CODES[Reason.NONE]
 
 _SAME = ("reason", "prefill_share", "dummy_share")
@@ -40,8 +40,8 @@ _SAME = ("reason", "prefill_share", "dummy_share")
 class WorkShares:
     """How a span of work divides between the phases (A4).
 
-    `dummy_share` of it held the device without doing work (data-parallel filler); of the rest
-    `prefill_share` is prefill and what remains is decode.
+    `dummy_share` of it held the device without work (data-parallel filler); `prefill_share` of the
+    remainder is prefill, the rest decode.
     """
 
     prefill_share: float
@@ -49,16 +49,16 @@ class WorkShares:
 
     def divide(self, length_ns: int) -> tuple[int, int, int]:
         """Return whole (prefill, decode, dummy) nanoseconds that sum to `length_ns`."""
-        # Above 2**53, as hostile engines claim, a float may be rounded beyond the whole.
+        # Above 2**53, which hostile engines may claim, rounding a float may exceed the whole.
         dummy_ns = min(round(length_ns * self.dummy_share), length_ns)
         prefill_ns = min(round((length_ns - dummy_ns) * self.prefill_share), length_ns - dummy_ns)
         return prefill_ns, length_ns - dummy_ns - prefill_ns, dummy_ns
 
 
 class Overflow(NamedTuple):
-    """Step time that found no room above the mark: carried over on every device of the engine.
+    """Step time that found no room above the mark, carried over on every device of the engine.
 
-    It was before `until_ns`, where its span begins.
+    It lies before `until_ns`, where its span begins.
     """
 
     work: WorkShares
@@ -67,7 +67,7 @@ class Overflow(NamedTuple):
 
 
 class Timeline:
-    """Pieces are added at the end and dropped at the beginning."""
+    """A queue of pieces: added at the end, dropped at the beginning."""
 
     def __init__(self) -> None:
         self._pieces = RowQueue(PIECE)
@@ -81,10 +81,10 @@ class Timeline:
         return timeline
 
     def checkpoint(self, read_ns: Iterable[int]) -> tuple[PieceCheckpoint, ...]:
-        """Return fewer pieces with the same sums: rests by reason, then the work.
+        """Return fewer pieces with the same sums: idle time by reason, then the work.
 
-        `read_ns` are the instants up to which the engine's devices have read the timeline: the
-        sums are equal between each two of them, so that each device still finds the same.
+        `read_ns` are the instants up to which the engine's devices have read the timeline. The
+        sums between any two of them are kept, so each device still reads the same.
         """
         if not len(self._pieces):
             return ()
@@ -101,11 +101,11 @@ class Timeline:
 
     @property
     def pieces(self) -> Pieces:
-        """All pieces; good until some are added."""
+        """All pieces; valid until some are added."""
         return self._pieces.rows
 
     def add(self, start_ns: int, end_ns: int, work: WorkShares | None, reason: Reason) -> None:
-        """Add one piece: work, or none for a reason."""
+        """Add one piece: work, or the reason for none."""
         if end_ns <= start_ns:
             return
         shares = (0.0, 0.0) if work is None else (work.prefill_share, work.dummy_share)
@@ -116,7 +116,7 @@ class Timeline:
             self._pieces.add(piece)
 
     def extend(self, pieces: Pieces) -> None:
-        """Add pieces, the empty ones left out and equal neighbours made one."""
+        """Add pieces; skip empty ones and merge equal neighbours."""
         pieces = pieces[pieces["end_ns"] > pieces["start_ns"]]
         if not len(pieces):
             return
@@ -134,7 +134,7 @@ class Timeline:
         self._pieces.add(merged)
 
     def between(self, start_ns: int, end_ns: int) -> Pieces:
-        """Return the pieces that overlap a stretch, uncut."""
+        """Return the pieces that overlap [start, end), uncut."""
         first = np.searchsorted(self.pieces["end_ns"], start_ns, side="right")
         last = np.searchsorted(self.pieces["start_ns"], end_ns, side="left")
         return self.pieces[first:last]
@@ -144,7 +144,7 @@ class Timeline:
         self._pieces.drop(int(np.searchsorted(self.pieces["end_ns"], t_ns, side="right")))
 
     def _continues(self, piece: np.void) -> bool:
-        """Whether a piece only continues the last one."""
+        """Return whether a piece merely extends the last one."""
         if not len(self._pieces):
             return False
         last = self.pieces[-1]
@@ -155,7 +155,7 @@ class Timeline:
 def mean_shares(
     lengths_ns: Ints | Floats, prefill_shares: Floats, dummy_shares: Floats
 ) -> tuple[float, float]:
-    """Return the (prefill, dummy) shares by which the whole divides as its parts do."""
+    """Return the (prefill, dummy) shares of the whole that match those of its parts."""
     whole, dummy_ns = float(lengths_ns.sum()), float(np.dot(lengths_ns, dummy_shares))
     useful = whole - dummy_ns
     if dummy_ns:
@@ -176,13 +176,13 @@ def _condensed(
     dummy_shares: Floats,
     reasons: Ints,
 ) -> Iterator[PieceCheckpoint]:
-    """Yield one piece for each reason, and one for all work, of pieces that fill a stretch."""
+    """Yield one piece per reason, then one for all work, of pieces that fill [start, end)."""
     if len(reasons) == 1:
         shares = float(prefill_shares[0]), float(dummy_shares[0])
         yield PieceCheckpoint(start_ns, end_ns, *shares, REASONS[reasons[0]])
         return
     lengths_ns = np.minimum(ends_ns, end_ns) - np.maximum(starts_ns, start_ns)
-    # Exact: a device's uncommitted time has fewer nanoseconds than a float has bits for.
+    # Exact: a device's uncommitted nanoseconds are fewer than a float can count exactly.
     sums = np.bincount(reasons, lengths_ns, len(REASONS))
     for code in np.flatnonzero(sums).tolist():
         if code != WORK:

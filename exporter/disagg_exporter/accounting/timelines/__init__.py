@@ -1,1 +1,1 @@
-"""An engine's execution over time, from step records or from windows between two pages."""
+"""An engine's execution over time, from step records or from windows between two scrapes."""

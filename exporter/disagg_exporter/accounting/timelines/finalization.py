@@ -1,10 +1,10 @@
-"""Placing steps in time (accounting A2) and laying them out as pieces that no longer change.
+"""Places steps in time (accounting A2) and lays them out as final pieces.
 
-An engine stamps a step when it *reports* it, and reports burst and stall. What is certain is the
+An engine timestamps a step when it *reports* it, and reports burst and stall. Certain are only the
 order, the length of each step and that none ends after its report. So spans are packed: in
-order, without overlap, each as late as possible but ending no later than its limit. Pushing a
-span earlier to make room is allowed down to the floor, below which time is already committed;
-what does not fit there is the span's overflow.
+order, without overlap, each as late as possible but ending no later than its limit. A span may be
+moved earlier to make room down to the floor, below which time is already committed; what does not
+fit is the span's overflow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 
 
 class Placed(NamedTuple):
-    """Where spans came to lie, and how much of each found no room."""
+    """The places of spans, and how much of each found no room."""
 
     start_ns: Ints
     end_ns: Ints
@@ -34,13 +34,13 @@ class Placed(NamedTuple):
 def pack(limits_ns: ArrayLike, lengths_ns: ArrayLike, floor_ns: int) -> Placed:
     """Place spans of the given lengths, each ending by its limit, none below the floor.
 
-    The spans come in order. Placed length plus overflow is always the span's length.
+    The spans are in order. Placed length plus overflow is always the span's length.
 
-    A span ends by its own limit and by each later one's less all that lies in between: with sums
-    of the lengths, by the least of (limit − sum) from it on, plus its own sum.
+    A span ends by its own limit, and by each later span's limit less the lengths from after it up
+    to that span. With running sums: by the least (limit − sum) from it on, plus its own sum.
     """
     limits, desired = np.asarray(limits_ns, np.int64), np.asarray(lengths_ns, np.int64)
-    # No more than there is room for: the sum of what hostile engines claim has more than 63 bits.
+    # Limited to the room there is: the sum of what hostile engines claim may exceed 63 bits.
     lengths = np.minimum(desired, np.maximum(limits - floor_ns, 0))
     sums = np.cumsum(lengths)
     ends = np.minimum.accumulate((limits - sums)[::-1])[::-1] + sums
@@ -50,10 +50,10 @@ def pack(limits_ns: ArrayLike, lengths_ns: ArrayLike, floor_ns: int) -> Placed:
 
 
 def divide(spans: Spans, count: int, streams: Sequence[RecordStream], split: StepSplit) -> None:
-    """Divide the first entries' time between the phases: once each, in the order of records."""
+    """Divide the first entries' time between the phases, once each, in the order of records."""
     marks = spans.marks[:count]
     single = steps_since(spans, count, streams) == 1
-    # Nothing is known across a gap, so those between two are divided together.
+    # Nothing is learned across a gap, so the entries between two gaps are divided together.
     gaps = np.flatnonzero(marks["lost"])
     for first, last in zip([0, *gaps + 1], [*gaps, count], strict=True):
         if first:
@@ -62,7 +62,7 @@ def divide(spans: Spans, count: int, streams: Sequence[RecordStream], split: Ste
         if not len(new):
             continue
         kinds, rows = marks["kind"][new], spans.rows[new[0] : new[-1] + 1]
-        if len(rows) > len(new):  # one among them was begun before
+        if len(rows) > len(new):  # some were divided before
             rows = spans.rows[new]
         shares = split.divide(rows, kinds, spans.lengths_ns[new], single[new])
         mixed = kinds == wire.MIXED
@@ -73,16 +73,16 @@ def divide(spans: Spans, count: int, streams: Sequence[RecordStream], split: Ste
 def laid_out(
     marks: Marks, starts_ns: Ints, ends_ns: Ints, within_ns: tuple[int, int], gaps: Ints
 ) -> Pieces:
-    """Return the pieces of a stretch of time that entries lie in.
+    """Return the pieces of a period of time that contains entries.
 
     Args:
         marks: The entries.
         starts_ns: Where they begin.
         ends_ns: Where they end.
-        within_ns: The stretch: from the end of the last one finalized to the new mark.
-        gaps: Why the engine rests before the first, and after each, as codes.
+        within_ns: The period, from the old mark to the new one.
+        gaps: Codes of why the engine is idle before the first, and after each.
     """
-    # Entry k has the piece 2 k + 1; before each, and after the last, there is a gap.
+    # Entry k is piece 2 k + 1; before each, and after the last, there is a gap.
     pieces = np.zeros(2 * len(marks) + 1, PIECE)
     pieces["start_ns"][1::2], pieces["end_ns"][1::2] = starts_ns, ends_ns
     pieces["start_ns"][0], pieces["start_ns"][2::2] = within_ns[0], ends_ns
@@ -94,7 +94,7 @@ def laid_out(
 
 
 def gaps_after(marks: Marks, gap: int) -> Ints:
-    """Return why the engine rests before the first entry, and after each, as codes."""
+    """Return codes of why the engine is idle before the first entry, and after each."""
     known = np.where(marks["gap"] == NO_GAP, -1, np.arange(len(marks)))
     latest = np.maximum.accumulate(np.concatenate(([-1], known)))
     gaps: Ints = np.concatenate(([gap], marks["gap"]))[latest + 1]
@@ -102,7 +102,7 @@ def gaps_after(marks: Marks, gap: int) -> Ints:
 
 
 def begin(spans: Spans, place: int, placed: Placed, target_ns: int) -> None:
-    """Leave what lies beyond the target of an entry's span, and what found no room, for later."""
+    """Keep the part of an entry's span beyond the target, and its overflow, for later."""
     left_ns = placed.end_ns[place] - target_ns + placed.overflow_ns[place]
     spans.rows["elapsed_ns"][place] = left_ns
     if not spans.marks["begun"][place]:
@@ -111,7 +111,7 @@ def begin(spans: Spans, place: int, placed: Placed, target_ns: int) -> None:
 
 
 def overflows(marks: Marks, placed: Placed) -> list[Overflow]:
-    """Return the step time of the first entries, as many as there are marks, that found no room."""
+    """Return the step time that found no room of the first entries, those in `marks`."""
     starts_ns = np.where(marks["begun"], marks["began_ns"], placed.start_ns[: len(marks)])
     return [
         Overflow(

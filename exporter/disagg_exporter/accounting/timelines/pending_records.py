@@ -1,4 +1,4 @@
-"""Records of an engine that are not finalized yet, and the spans of time they make."""
+"""Records of an engine that are not finalized yet, and their spans of time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from disagg_exporter.steps.rows import ELAPSED_TOTALS, ROW, Rows, steps_of
 class StepLength(Enum):
     """The source of the time for which steps hold their devices.
 
-    `ELAPSED`: each step's own. Of an overlapped engine `elapsed` is only a wait; its running
-    totals are of held time (`HELD_TOTALS`), or, from an older plugin, its records follow each
-    other without a break while work is pending (`RECORD_TO_RECORD`).
+    `ELAPSED`: each step's own `elapsed`. An overlapped engine's `elapsed` is only a wait, so its
+    steps' lengths are the growth of its totals of held time (`HELD_TOTALS`) or, with an older
+    plugin, reach from record to record while work is pending (`RECORD_TO_RECORD`).
     """
 
     ELAPSED = auto()
@@ -38,8 +38,8 @@ class StepLength(Enum):
 class PendingRecords:
     """The pending records of one timeline.
 
-    `begun_ns` is when the timeline began: before its first record there was no work. No step is
-    believed to be longer than `longest_step_ns`.
+    `begun_ns` is when the timeline began: before its first record there was no work. Steps are
+    limited to `longest_step_ns`.
     """
 
     def __init__(self, begun_ns: int, longest_step_ns: int) -> None:
@@ -47,11 +47,11 @@ class PendingRecords:
         self._rows = RowQueue(ROW)
         self._marks = RowQueue(MARK)
         self._markers = False
-        # The last record that is finalized whole: when it was made, and whether it left work.
+        # When the last completely finalized record was made, and whether it left work.
         self._finalized = begun_ns, False
 
     def resume(self, before: TimelineCheckpoint) -> None:
-        """Continue with the records of a checkpoint: one entry that is partly finalized."""
+        """Continue with a checkpoint's records, joined in one partly finalized entry."""
         self._finalized = before.last_record_ns, before.work_left
         if before.pending is None:
             return
@@ -67,14 +67,14 @@ class PendingRecords:
         self._marks.add(marks)
 
     def last_record(self, gap: int) -> tuple[int, bool, int]:
-        """Return when the last record was made, whether it left work, and why its engine rests.
+        """Return when the last record was made, whether it left work, and its gap's code.
 
-        `gap` is the code of the reason of the last one that is finalized.
+        `gap` is the code of the last finalized record.
         """
         if not len(self._rows):
             return *self._finalized, gap
         rows, marks = self._rows.rows, self._marks.rows
-        # Nearly always it is the very last: only markers say nothing.
+        # Nearly always the last entry: only markers have no gap.
         known = np.flatnonzero(marks["gap"] != NO_GAP) if self._markers else [len(marks) - 1]
         if not len(known):
             return *self._finalized, gap
@@ -91,7 +91,7 @@ class PendingRecords:
         self._marks.add(marks)
         self._markers = self._markers or bool(marks["marker"].any())
         t_ns = self._rows.rows["t_ns"][max(count - 1, 0) :]
-        # Nearly all come in order, which the times alone can show.
+        # Nearly all arrive in order, which the times alone show.
         if (t_ns[1:] <= t_ns[:-1]).any():
             rows = self._rows.rows
             order = np.lexsort((rows["sequence"], rows["t_ns"]))
@@ -106,7 +106,7 @@ class PendingRecords:
         return numbers
 
     def spans(self, streams: Sequence[RecordStream], length: StepLength) -> Spans:
-        """Return the entries with their lengths, those that stand for lost records among them."""
+        """Return the entries with their lengths, including those that stand for lost records."""
         if self._markers:
             self._drop_overtaken()
         rows, marks = self._rows.rows, self._marks.rows
@@ -120,7 +120,7 @@ class PendingRecords:
         return _with_lost(spans, lost, length) if lost else spans
 
     def drop(self, spans: Spans, count: int) -> None:
-        """Drop the first spans, which are finalized; the next may have been begun."""
+        """Drop the first spans, which are finalized; the next may be partly finalized."""
         rows, marks = spans.rows, spans.marks
         known = np.flatnonzero(marks["gap"][:count] != NO_GAP)
         if len(known):
@@ -136,12 +136,12 @@ class PendingRecords:
         self._marks.replace(marks[kept])
 
     def cut(self, t_ns: int) -> None:
-        """Let no record be later than its engine's end."""
+        """Limit the records' times to the engine's end."""
         rows = self._rows.rows
         rows["t_ns"] = np.minimum(rows["t_ns"], t_ns)
 
     def _drop_overtaken(self) -> None:
-        """Drop the markers whose record has come."""
+        """Drop the markers whose record has arrived."""
         rows, marks = self._rows.rows, self._marks.rows
         known = np.zeros(len(rows), np.bool_)
         for stream in np.unique(marks["stream"][marks["marker"]]).tolist():
@@ -152,9 +152,9 @@ class PendingRecords:
         self._markers = bool(self._marks.rows["marker"].any())
 
     def _record_to_record(self, lost: Iterable[MissingRecords]) -> Ints:
-        """Return lengths where a span reaches from record to record while work is pending.
+        """Return lengths that reach from record to record while work is pending.
 
-        It does not reach across what no daemon received: the engine may have rested meanwhile.
+        They do not reach across time without a daemon: the engine may have been idle meanwhile.
         """
         rows, marks = self._rows.rows, self._marks.rows
         t_ns = rows["t_ns"]
@@ -168,15 +168,15 @@ class PendingRecords:
         chained &= ~marks["begun"] & ~marks["marker"]
         for gap in lost:
             if gap.no_daemon:
-                # What stands there may be a marker, and the record comes after it.
+                # The entry there may be a marker; the record follows it.
                 chained[gap.place + int((~marks["marker"][gap.place :]).argmax())] = False
-        # A record that comes late is from before the last one, and reaches back to nothing.
+        # A late record is older than the one before it, so its length is 0.
         return np.where(chained, np.maximum(t_ns - before_ns, 0), rows["elapsed_ns"])
 
     def _by_totals(self, streams: Sequence[RecordStream], lost: Iterable[MissingRecords]) -> Ints:
-        """Return lengths where the totals are of the time for which steps held their devices.
+        """Return lengths by the growth of the totals of held time.
 
-        After a gap they are of all steps together: a step's own part is then its `elapsed`.
+        After a gap that includes the missing steps: a step's own length is then its `elapsed`.
         """
         rows, marks = self._rows.rows, self._marks.rows
         held_ns = np.clip(held_totals_since(rows, marks, streams), 0, self._longest_step_ns)
@@ -186,7 +186,7 @@ class PendingRecords:
 
 
 def _with_lost(spans: Spans, lost: Iterable[MissingRecords], length: StepLength) -> Spans:
-    """Put one entry before each that records are missing before, in their stead."""
+    """Insert one entry for the missing records before each gap's end."""
     gaps = sorted(lost, key=lambda one: one.place)
     places = [gap.place for gap in gaps]
     rows, marks = spans.rows[places], np.zeros(len(places), MARK)
@@ -197,7 +197,7 @@ def _with_lost(spans: Spans, lost: Iterable[MissingRecords], length: StepLength)
         made = restored(gap.totals, step, kind, timed=length is not StepLength.RECORD_TO_RECORD)
         rows["sequence"][number] = step.sequence - own
         if kind is not None:
-            # Finalized by itself it must leave the step its own time, which only these totals have.
+            # If finalized alone, it must leave the step its own time, which only these totals have.
             held = rows[ELAPSED_TOTALS[kind]]
             held[number] = max(held[number] - step.elapsed_ns, 0)
         rows["elapsed_ns"][number] = made.elapsed_ns

@@ -1,4 +1,4 @@
-"""The steps of the last seconds as they arrived, for the fast gauges (accounting A8)."""
+"""The steps of the last seconds as they arrive, for the fast gauges (accounting A8)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.accounting.intervals.timeline import WorkShares
 from disagg_exporter.model import Phase
 
-# How far the gauges may reach back, unless steps are longer than half of it.
+# How far the gauges reach back, unless steps are longer than half of it.
 _HORIZON_NS = 2 * SECOND_NS
-# However long the longest step may be.
+# Upper bound on kept steps, however long the longest is.
 _MOST_KEPT = 2**16
 
 _RECENT = np.dtype(
@@ -38,7 +38,7 @@ class RecentWindow:
         new["prefill_share"], new["dummy_share"] = prefill_share, dummy_share
         self._kept.add(new)
         kept = self._kept.rows
-        # Records come late, too: the newest step is not always the last to come.
+        # Records may be late: the newest step is not always the last to arrive.
         reach_ns = int(kept["t_ns"].max()) - max(_HORIZON_NS, 2 * int(kept["length_ns"].max()))
         within = kept["t_ns"] >= reach_ns
         first = int(within.argmax())
@@ -50,7 +50,7 @@ class RecentWindow:
         self.longest_ns = int(self._kept.rows["length_ns"].max())
 
     def add_one(self, t_ns: int, length_ns: int, work: WorkShares) -> None:
-        """Add one stretch of work."""
+        """Add one period of work."""
         shares = np.array([work.prefill_share]), np.array([work.dummy_share])
         self.add(np.array([t_ns]), np.array([length_ns]), *shares)
 
@@ -58,7 +58,7 @@ class RecentWindow:
         return len(self._kept)
 
     def phases_ns(self, start_ns: int, end_ns: int) -> dict[Phase, int]:
-        """Return the time of each phase within a stretch."""
+        """Return the time of each phase in [start, end)."""
         kept = self._kept.rows
         t_ns = kept["t_ns"]
         if not (t_ns > start_ns).any():

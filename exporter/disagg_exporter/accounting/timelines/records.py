@@ -1,4 +1,4 @@
-"""Records as they arrive: their rows, and beside each what the accounting makes of it."""
+"""Records as they arrive: their rows, each with the accounting's marks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from disagg_exporter.model.checkpoints import PendingWork
 from disagg_exporter.steps.rows import LARGEST, Rows, joined, kinds_of, rows_of, steps_of
 
 NO_GAP = -1
-"""In `gap`: the entry says nothing of the time after it."""
+"""In `gap`: the entry says nothing about the time after it."""
 
 MARK = np.dtype(
     [
@@ -37,15 +37,15 @@ MARK = np.dtype(
         ("no_daemon", np.bool_),
     ]
 )
-"""What the accounting makes of a record, beside its row.
+"""The accounting's state of a record, beside its row.
 
-`pending`: work is left after it; `gap` is the code of the reason why its engine rests then.
-`undivided`: its time is yet to be divided between the phases, its shares are provisional.
-`marker`: no record, but a heartbeat that reports a newer one than was received; it has no length.
-`lost`: how many missing records it stands for. Such an entry is made anew at each pass, so that
-the missing may still arrive, until it is `begun`: partly finalized, from `began_ns` on, its length
-is what remains.
-`no_daemon`: they are missing because no daemon was there to receive them, not because of a loss.
+`pending`: work is left after it; `gap` is the code of the reason why its engine is idle then.
+`undivided`: its time is yet to be divided between the phases; its shares are provisional.
+`marker`: not a record but a heartbeat that reports a newer one than was received; no length.
+`lost`: how many missing records it stands for. Such an entry is rebuilt at each pass, so that the
+missing ones may still arrive, until it is `begun`: partly finalized from `began_ns` on, with the
+remaining length.
+`no_daemon`: the records are missing because no daemon ran, not because of a loss.
 """
 
 Marks = NDArray[np.void]
@@ -61,7 +61,7 @@ class Tokens(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Entries in the order in which they were made, and how long a span each makes.
+    """Entries in the order in which they were made, with the lengths of their spans.
 
     `made_up`: some of them stand for lost records.
     """
@@ -72,9 +72,9 @@ class Spans(NamedTuple):
     made_up: bool = False
 
     def checkpoint(self) -> PendingWork:
-        """Return all of them as one."""
+        """Return all entries joined in one."""
         marks = self.marks
-        # What hostile engines claim to have been lost may have a sum of more than 63 bits.
+        # The sum of what hostile engines claim to have been lost may exceed 63 bits.
         lengths = self.lengths_ns.astype(np.float64)
         return PendingWork(
             min(int(lengths.sum()), LARGEST),
@@ -87,13 +87,13 @@ class Spans(NamedTuple):
 
 
 def lost_records(marks: Marks) -> int:
-    """Return how many records were lost, those left out that no daemon could have received."""
+    """Return how many records were lost, without those made while no daemon ran."""
     lost = marks["lost"]
     return int(lost[~marks["no_daemon"]].sum()) if lost.any() else 0
 
 
 def gathered(received: Sequence[tuple[Step | Rows, int]]) -> Rows:
-    """Return records as rows of their own, none stamped later than it was received."""
+    """Return records as new rows, none stamped later than it was received."""
     if all(isinstance(records, Step) for records, _ in received):
         parts = [rows_of(records for records, _ in received if isinstance(records, Step))]
     else:
@@ -109,7 +109,7 @@ def gathered(received: Sequence[tuple[Step | Rows, int]]) -> Rows:
 
 
 def is_at_work(received: Sequence[Step | Rows], sequence: int, after_ns: int) -> bool:
-    """Return whether the last of some records has this number, is the newest and leaves work."""
+    """Return whether the last record has this sequence number, is the newest and leaves work."""
     last = received[-1] if isinstance(received[-1], Step) else steps_of(received[-1][-1:])[0]
     if last.sequence != sequence or not (last.running > 0 or last.waiting > 0):
         return False

@@ -1,8 +1,8 @@
-"""One engine's execution: from its messages to a timeline that no longer changes.
+"""Turns the messages of one engine into a finalized timeline.
 
-A timeline collects step records, packs them into spans and finalizes what lies below its *mark*:
+A timeline collects step records, packs them into spans and finalizes the time below its *mark*:
 the point up to which no later record may move anything (accounting A2, A6). Finalized time is a
-gapless sequence of pieces, each work or a reason for there being none; devices read them.
+gapless sequence of pieces, each either work or the reason for none; devices read them.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from disagg_exporter.model import Reason, Step, StreamKey
 from disagg_exporter.model.checkpoints import StreamCheckpoint, TimelineCheckpoint
 from disagg_exporter.steps.rows import Rows, rows_of, steps_of
 
-# Records that are queued at most.
+# Maximum number of queued records.
 _MOST_QUEUED = 4096
-# Steps of minutes, of an engine that takes some hundred a second. One that reports more without
-# letting time be finalized holds up nobody any longer.
+# Minutes of steps at some hundred a second. An engine with more records that wait to be finalized
+# no longer holds back the watermark.
 _MOST_PENDING = 2**17
 
 
 class StepTimeline:
     """Messages of one engine (one data-parallel rank of it) → finalized pieces.
 
-    Records are queued as they come, because many are ingested as fast as one: attributes are as
-    of the last `ingest`. All other calls ingest first. `awaited` is set before a heartbeat;
-    `committing_ns` is that of the last message that commits (A6).
+    Records are queued, because ingesting many costs no more than one: attributes are as of the
+    last `ingest`. All other calls ingest first. `awaited` is set before a heartbeat;
+    `committing_ns` is the time of the last message that commits (A6).
     """
 
     def __init__(self, since_ns: int, rules: Rules, split: StepSplit | None = None) -> None:
@@ -78,15 +78,15 @@ class StepTimeline:
         held_totals: bool = False,
         now_ns: int,
     ) -> None:
-        """Ingest a hello or a heartbeat: `message` has the sequence and totals reached, no work.
+        """Ingest a hello or heartbeat: `message` has the sequence and totals reached, no work.
 
-        `overlapped` and `held_totals` say where the length of steps comes from (`StepLength`).
+        `overlapped` and `held_totals` select the source of steps' lengths (`StepLength`).
         """
-        t_ns = max(min(message.t_ns, now_ns), 0)  # like those of records
+        t_ns = max(min(message.t_ns, now_ns), 0)  # as for records
         self._last_message_ns = max(self._last_message_ns, t_ns)
         reached, source = message.sequence, (overlapped, overlapped and held_totals)
         if source == (self._overlapped, self._held_totals) and self._is_queued(key, reached):
-            return  # an engine at work says nothing else
+            return  # it adds nothing to the queued record
         self.ingest()
         self._overlapped, self._held_totals = source
         is_new = key not in self._numbers
@@ -96,8 +96,8 @@ class StepTimeline:
         stream = self._streams[number]
         stream.confirm(reached)
         knows_more = reached > stream.highest
-        # An engine adopted in the middle of its work reports it before its next step can; where a
-        # record was lost, the state of the heartbeat is the latest.
+        # The heartbeat of an engine adopted in the middle of its work precedes its next record;
+        # where a record was lost, the heartbeat has the latest state.
         if is_new or knows_more:
             self.work_pending = message.running > 0 or message.waiting > 0
         if not (self.work_pending or self.awaited):
@@ -109,19 +109,19 @@ class StepTimeline:
             self._pending.add(rows, marks)
 
     def add(self, key: StreamKey, records: Step | Rows, *, now_ns: int) -> None:
-        """Queue one step record, or many; duplicates, and what is finalized already, are late."""
+        """Queue step records; duplicates, and those already finalized, count as late."""
         self._queued.append((key, records, now_ns))
         if len(self._queued) >= _MOST_QUEUED:
             self.ingest()
 
     def ingest(self) -> None:
-        """Ingest the records that have been queued."""
+        """Ingest the queued records."""
         queued, self._queued = self._queued, []
         for key, received in groupby(queued, key=lambda one: one[0]):
             self._ingest(key, gathered([(records, now_ns) for _, records, now_ns in received]))
 
     def is_live(self, now_ns: int) -> bool:
-        """Say whether the engine may hold the watermark back (A6)."""
+        """Return whether the engine may hold the watermark back (A6)."""
         self.ingest()
         return (
             now_ns - self._last_message_ns <= self._rules.live_ns
@@ -130,7 +130,7 @@ class StepTimeline:
         )
 
     def advance(self, now_ns: int) -> None:
-        """Finalize all time that no believable record can change any more."""
+        """Finalize all time that no acceptable record can change any more."""
         delay_ns = self._rules.packing_delay_ns
         if self.is_live(now_ns):
             self._finalize(self.committing_ns - delay_ns)
@@ -141,9 +141,9 @@ class StepTimeline:
         """Finalize everything at the engine's death: nothing can follow."""
         self.ingest()
         self._pending.cut(t_ns)
-        # One past the death, so that a record stamped at that very instant is inside.
+        # One past the death, so that a record stamped at that instant is included.
         end_ns = max(t_ns, self.mark_ns) + 1
-        # How long a step ran whose record will never come is not known.
+        # How long a step without a record ran is unknown.
         known_ns = self.committing_ns if self.awaited else self._last_message_ns
         if silent := self.awaited or t_ns - known_ns > self._rules.seam_ns:
             self._finalize(known_ns + 1)
@@ -151,7 +151,7 @@ class StepTimeline:
         self.work_pending = False
 
     def checkpoint(self, engine_index: int, read_ns: Iterable[int]) -> TimelineCheckpoint:
-        """Return all that a successor needs to continue; `read_ns`: up to where devices read."""
+        """Return the state to continue from; `read_ns`: up to where devices have read."""
         self.ingest()
         reached, work = self._streams, None
         if self._pending:
@@ -186,7 +186,7 @@ class StepTimeline:
         rules: Rules,
         split: StepSplit | None = None,
     ) -> StepTimeline:
-        """Return the timeline of a checkpoint, its engine taken for live at `resumed_ns` (A6)."""
+        """Return the timeline of a checkpoint; its engine counts as live at `resumed_ns` (A6)."""
         timeline = cls(before.born_ns, rules, split)
         timeline.mark_ns = before.mark_ns
         timeline.timeline = Timeline.resumed(before.pieces)
@@ -202,7 +202,7 @@ class StepTimeline:
         return timeline
 
     def reset_counts(self) -> None:
-        """Reset what the ledger has just collected."""
+        """Reset the counts that the ledger has just collected."""
         self.overflows.clear()
         self.tokens.clear()
         self.lost_records = self.late_records = 0
@@ -214,7 +214,7 @@ class StepTimeline:
         return StepLength.HELD_TOTALS if self._held_totals else StepLength.RECORD_TO_RECORD
 
     def _is_queued(self, key: StreamKey, sequence: int) -> bool:
-        """Say whether a known stream's new record is queued last, the newest, and leaves work."""
+        """Return whether the last queued record is this new one, the newest, and leaves work."""
         if not self._queued or self._queued[-1][0] != key or key not in self._numbers:
             return False
         queued = [records for _, records, _ in self._queued]
@@ -228,7 +228,7 @@ class StepTimeline:
     def _ingest(self, key: StreamKey, rows: Rows) -> None:
         """Ingest records of one stream."""
         if key not in self._numbers:
-            # The first message of a stream is its baseline: what came before is not ours to count.
+            # The first message of a stream is its baseline: nothing earlier is counted.
             first = steps_of(rows[:1])[0]
             self._add_stream(key, RecordStream.before(first, held_totals=self._held_totals))
         number = self._numbers[key]
@@ -239,7 +239,7 @@ class StepTimeline:
             return
         stream.highest = max(stream.highest, int(new["sequence"].max()))
         longest_ns, lengths_ns = self._rules.longest_step_ns, new["elapsed_ns"]
-        # Clipped to nothing negative, to one step, and to what began after birth.
+        # Clipped to at least 0, at most one step, and a start after that of the timeline.
         lengths_ns = np.minimum(np.minimum(lengths_ns, longest_ns), new["t_ns"] - self._start_ns)
         new["elapsed_ns"] = np.maximum(lengths_ns, 0)
         marks = marked(new, number, self._split)
@@ -247,7 +247,7 @@ class StepTimeline:
         self._update_state(new, marks)
 
     def _update_state(self, rows: Rows, marks: Marks) -> None:
-        """Update the engine's state and the fast gauges' window by the newest records."""
+        """Update the engine's state and the fast gauges' window from new records."""
         t_ns, pending = rows["t_ns"], marks["pending"]
         lengths_ns = rows["elapsed_ns"]
         newest_ns = np.maximum.accumulate(np.concatenate(([self.last_record_ns], t_ns)))
@@ -282,7 +282,7 @@ class StepTimeline:
         streams.finalize(spans, count, self._streams)
         finalized = count
         if count and placed.end_ns[count - 1] > target_ns:
-            # It straddles the mark: what is left of it is laid out later.
+            # It straddles the mark: the rest is laid out later.
             finalized -= 1
             finalization.begin(spans, finalized, placed, target_ns)
         gaps = finalization.gaps_after(spans.marks[:count], self._gap)
@@ -297,14 +297,14 @@ class StepTimeline:
         self.mark_ns = target_ns
 
     def _drop(self, spans: Spans, count: int, placed: finalization.Placed) -> None:
-        """Drop finalized records, having counted their tokens, losses and overflows."""
+        """Count the tokens, losses and overflows of finalized records, then drop these."""
         marks = spans.marks[:count]
         self.lost_records += lost_records(marks)
         t_ns = spans.rows["t_ns"][:count]
-        # What no daemon received is from before we came: so is the role it was used in.
+        # Records that no daemon received predate this daemon: they go to the role of that time.
         t_ns = np.where(marks["no_daemon"], np.minimum(t_ns, self._resumed_ns - 1), t_ns)
         columns = t_ns, marks["prefill_tokens"], marks["decode_tokens"]
-        # Copies: the memory of what is finalized is used again.
+        # Copies: the memory of finalized records is reused.
         self.tokens.append(Tokens._make(column.copy() for column in columns))
         self.overflows += finalization.overflows(marks, placed)
         self._pending.drop(spans, count)

@@ -1,8 +1,7 @@
-"""The sequence numbers of an engine's streams: what is finalized, repeated or missing.
+"""The sequence numbers of an engine's streams: finalized, repeated and missing records.
 
-Every message carries its stream's totals. Where a sequence number is missing between two
-messages, the totals have the step time and the tokens of the missing records (accounting
-invariant e).
+Every message carries its stream's totals. Where sequence numbers are missing between two messages,
+the totals include the step time and tokens of the missing records (accounting invariant e).
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from disagg_exporter.steps.rows import (
 )
 
 MOST_MISSING = 2**40
-"""So many tokens, or records, are believed to be missing at once: beyond what any engine reaches,
-and few enough for sums of millions of such gaps."""
+"""Limit for the tokens or records missing in one gap: more than any engine reaches, and small
+enough to sum millions of such gaps."""
 
 
 @dataclass(slots=True, eq=False)
 class RecordStream:
-    """One counter of an engine.
+    """One stream of an engine.
 
-    Everything up to `sequence` is finalized, where its totals were `totals`; `highest` is the
-    newest record of it that came, or is known to be lost. `resumed`: that was in another daemon's
-    time, and what is missing after it was sent to nobody.
+    Everything up to `sequence` is finalized, with the totals `totals`; `highest` is the newest
+    record that has arrived or is known to be lost. `resumed`: these are from a previous daemon,
+    and records missing after them were sent while no daemon ran.
     """
 
     sequence: int
@@ -49,9 +48,9 @@ class RecordStream:
 
     @classmethod
     def before(cls, first: Step, *, held_totals: bool) -> RecordStream:
-        """Return the stream whose first record this is, which is its baseline.
+        """Return the stream whose first record, and baseline, this is.
 
-        With `held_totals`, its totals without its own time, so far as the step has it.
+        With `held_totals`, the baseline excludes the record's own time, as far as it is known.
         """
         totals = first.totals
         if held_totals:
@@ -62,7 +61,7 @@ class RecordStream:
         return cls(first.sequence - 1, totals, first.sequence - 1)
 
     def confirm(self, sequence: int) -> None:
-        """Note that its engine has got no further: what is missing from now on was sent to us."""
+        """Note that its engine has got no further: records missing from now on are losses."""
         if sequence == self.sequence == self.highest:
             self.resumed = False
 
@@ -70,16 +69,16 @@ class RecordStream:
         """Return the records that are neither pending already (`known`) nor finalized."""
         sequence = rows["sequence"]
         if sequence[0] > self.highest and (sequence[1:] > sequence[:-1]).all():
-            return rows  # as nearly always
+            return rows  # the usual case
         first = np.zeros(len(rows), np.bool_)
         first[np.unique(sequence, return_index=True)[1]] = True
         return rows[first & (sequence > self.sequence) & ~np.isin(sequence, known())]
 
 
 class MissingRecords(NamedTuple):
-    """`records` are missing before the entry at `place`; `totals` are those before them.
+    """`records` are missing before the entry at `place`; `totals` are those before the gap.
 
-    `no_daemon`: no daemon was there to receive them.
+    `no_daemon`: no daemon ran to receive them.
     """
 
     place: int
@@ -89,7 +88,7 @@ class MissingRecords(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """What the records held that are missing between two messages."""
+    """The content of the records that are missing between two messages."""
 
     elapsed_ns: int
     work: WorkShares
@@ -97,18 +96,18 @@ class Restored(NamedTuple):
 
 
 def steps_since(spans: Spans, count: int, streams: Sequence[RecordStream]) -> Ints:
-    """Return by how many steps each of the first entries exceeds the one finalized before it."""
+    """Return by how many steps each of the first entries exceeds the one before it."""
     rows, marks = spans.rows[:count], spans.marks[:count]
     return _growth(rows, marks, streams, STEPS_TOTALS, lambda totals: totals.steps)
 
 
 def held_totals_since(rows: Rows, marks: Marks, streams: Sequence[RecordStream]) -> Ints:
-    """Return by how much each entry's totals of held time exceed those of the one before it."""
+    """Return by how much each entry's totals of held time exceed those of the one before."""
     return _growth(rows, marks, streams, ELAPSED_TOTALS, lambda totals: totals.elapsed_ns)
 
 
 def finalize(spans: Spans, count: int, streams: Sequence[RecordStream]) -> None:
-    """Note in their streams that the first entries are finalized."""
+    """Record in their streams that the first entries are finalized."""
     rows, marks = spans.rows[:count], spans.marks[:count]
     for stream, own in _each(streams, marks):
         sequence = rows["sequence"][own]
@@ -121,11 +120,11 @@ def finalize(spans: Spans, count: int, streams: Sequence[RecordStream]) -> None:
 
 
 def missing(rows: Rows, marks: Marks, streams: Sequence[RecordStream]) -> Iterator[MissingRecords]:
-    """Yield where records are missing."""
+    """Yield the gaps in the sequence numbers."""
     for stream, own in _each(streams, marks):
         sequence, marker = rows["sequence"][own], marks["marker"][own]
         if _is_whole(sequence, stream.sequence) and not marker.any():
-            continue  # as nearly always
+            continue  # the usual case
         before, newest = _newest_before(sequence, stream.sequence)
         lost = sequence - before - ~marker
         if not (lost > 0).any():
@@ -139,12 +138,12 @@ def missing(rows: Rows, marks: Marks, streams: Sequence[RecordStream]) -> Iterat
 
 
 def restored(before: StepTotals, after: Step, kind: int | None, *, timed: bool) -> Restored:
-    """Return what lies between a stream's totals and a later message that follows a gap.
+    """Return the content of a gap between a stream's totals and a later message.
 
     `kind` is that of the later message's own step, None for a heartbeat. The time is the lost step
-    time of all kinds together, its phase the time-weighted mean of theirs (a lost mixed step
-    counts by the tokens lost). Without `timed` only tokens are restored: the totals
-    are of mere waits, as an older plugin reports them of an overlapped engine (A2).
+    time of all kinds together, its phase their time-weighted mean (a lost mixed step counts by
+    the tokens lost). Without `timed` only tokens are restored: an older plugin's totals for an
+    overlapped engine sum mere waits (A2).
     """
     totals = after.totals
     pairs = zip(totals.elapsed_ns, before.elapsed_ns, strict=True)
@@ -178,7 +177,7 @@ def _growth(
     fields: Sequence[str],
     totals_of_kinds: Callable[[StepTotals], Sequence[int]],
 ) -> Ints:
-    """Return by how much the sum of some totals exceeds that of the newest entry before."""
+    """Return by how much the sum of some totals exceeds that of the newest entry before it."""
     sums = np.sum([rows[name] for name in fields], axis=0)
     grown = np.zeros(len(rows), np.int64)
     for stream, own in _each(streams, marks):
@@ -191,7 +190,7 @@ def _growth(
 def _each(
     streams: Sequence[RecordStream], marks: Marks
 ) -> Iterator[tuple[RecordStream, slice | Flags]]:
-    """Yield the streams that entries are of, and which are theirs."""
+    """Yield each stream that has entries, and the selection of them."""
     if len(streams) == 1:
         yield streams[0], slice(None)
         return
@@ -201,7 +200,7 @@ def _each(
 
 
 def _is_whole(sequence: Ints, finalized: int) -> bool:
-    """Say whether numbers follow each other, and the last one finalized, without a gap."""
+    """Return whether the numbers continue the last finalized one without a gap."""
     if not len(sequence):
         return True
     first = int(sequence[0])
@@ -211,7 +210,7 @@ def _is_whole(sequence: Ints, finalized: int) -> bool:
 
 
 def _newest_before(sequence: Ints, finalized: int) -> tuple[Ints, Ints]:
-    """Return the highest number before each record, and where it stands (-1: finalized)."""
+    """Return the highest number before each record, and its place (-1: finalized)."""
     highest = np.maximum.accumulate(np.concatenate(([finalized], sequence)))
     places = np.where(sequence > highest[:-1], np.arange(len(sequence)), -1)
     newest = np.maximum.accumulate(np.concatenate(([-1], places)))

@@ -1,9 +1,9 @@
-"""One engine's execution without step records: from page windows to a finalized timeline.
+"""Turns the windows of an engine without step records into a finalized timeline.
 
-A window reports for how much of a stretch an engine was busy and with what. Nothing later can
+A window reports how long an engine was busy between two scrapes, and with what. Nothing later can
 change it, so its time is finalized at once: no packing, no carry-over (docs/accounting.md, A2).
 Its busy time lies where the devices were active, sample by sample, so that activity which the
-engine explains is not taken for a stranger's.
+engine explains is not attributed to another process.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class WindowTimeline:
     def add(self, window: WorkWindow, samples: Sequence[ActivitySample]) -> None:
         """Finalize one window; one that ends below the mark is late and changes nothing.
 
-        `samples` are the activity of the engine's devices since the mark, averaged over them. They
-        are the engine's busy time where the window has none itself; what comes after the last of
-        them is finalized with the next window.
+        `samples` are the mean activity of the engine's devices since the mark. They give its busy
+        time if the window has none itself; time after the last sample is finalized with the next
+        window.
         """
         if window.end_ns <= max(self.mark_ns, self.last_record_ns):
             self.late_records += 1
@@ -62,7 +62,7 @@ class WindowTimeline:
         self.last_window, self.last_step = window, _load(window)
 
     def checkpoint(self, engine_index: int, read_ns: Iterable[int]) -> TimelineCheckpoint:
-        """Return what devices have still to read; `read_ns`: up to where they have read."""
+        """Return the pieces that devices have yet to read beyond `read_ns`."""
         pieces = self.timeline.checkpoint(read_ns)
         return TimelineCheckpoint(engine_index, self.mark_ns, self.mark_ns, pieces)
 
@@ -70,16 +70,16 @@ class WindowTimeline:
         """Do nothing: windows are not queued."""
 
     def is_live(self, now_ns: int) -> bool:
-        """Say whether the engine may hold the watermark back (A6)."""
+        """Return whether the engine may hold the watermark back (A6)."""
         return now_ns - self.mark_ns <= self._rules.live_ns
 
     def advance(self, now_ns: int) -> None:
-        """Finalize as unknown the time of an engine, or of devices, that have fallen silent."""
+        """Finalize the time of a silent engine, or of silent devices, as unknown."""
         if not self.is_live(now_ns):
             self._skip(now_ns - self._rules.packing_delay_ns)
 
     def end(self, t_ns: int) -> None:
-        """Finalize everything at the engine's death, or where a better source takes over."""
+        """Finalize everything at the engine's death, or when another source takes over."""
         end_ns = max(t_ns, self.mark_ns) + 1
         gap = Reason.HOST_GAP if self.work_pending else Reason.NO_REQUEST
         if t_ns - self.last_record_ns > self._rules.seam_ns:
@@ -89,12 +89,12 @@ class WindowTimeline:
         self.work_pending = False
 
     def reset_counts(self) -> None:
-        """Reset what the ledger has just collected."""
+        """Reset the counts that the ledger has just collected."""
         self.tokens.clear()
         self.lost_records = self.late_records = 0
 
     def _finalize(self, sample: ActivitySample, window: WorkWindow) -> None:
-        """Finalize the time up to the end of a sample: its busy part lies at its end."""
+        """Finalize the time up to the end of a sample, with the busy part last."""
         end_ns = min(sample.end_ns, window.end_ns)
         open_ns = end_ns - max(sample.start_ns, self.mark_ns)
         if open_ns <= 0:
@@ -119,19 +119,19 @@ EngineTimeline = StepTimeline | WindowTimeline
 
 
 def _whole(start_ns: int, end_ns: int, busy_ns: int) -> ActivitySample:
-    """Return a window with busy time of its own as one sample."""
+    """Return a window that reports its busy time as one sample."""
     return ActivitySample(start_ns, end_ns, busy_ns / max(end_ns - start_ns, 1))
 
 
 def _gap(window: WorkWindow) -> Reason:
-    """Return the reason for the rests within a window."""
+    """Return the reason for the idle time within a window."""
     if window.pending:
         return Reason.HOST_GAP
     return Reason.KV_WAIT if window.deferred else Reason.NO_REQUEST
 
 
 def _load(window: WorkWindow) -> Step | None:
-    """Return the window's requests in the form of a step; None if it has none."""
+    """Return the window's requests as a step; None if it reports none."""
     if window.running is None:
         return None
     return Step(
