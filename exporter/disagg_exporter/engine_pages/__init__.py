@@ -1,1 +1,1 @@
-"""An engine's metrics page: its text to the few values we use, and two pages to what happened."""
+"""Parses engines' metrics pages, and derives what happened between two of them."""

@@ -1,4 +1,4 @@
-"""How vLLM, SGLang, TensorRT-LLM and Dynamo write their pages: which series mean what."""
+"""The meaning of the metric series of vLLM, SGLang, TensorRT-LLM and Dynamo."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REJECTED = ("admission_rejections_total",)
 
 
 def _endings(**reasons: str) -> tuple[Series, ...]:
-    """How requests ended, by our word and the engine's; a reason may be absent until its first."""
+    """Map our end reasons to the engine's; a reason's series may be absent until its first use."""
     return tuple(
         Series(ENDINGS[ours], _ENDED, "finished_reason", tuple(theirs.split()), sparse=True)
         for ours, theirs in reasons.items()
@@ -24,7 +24,7 @@ def _endings(**reasons: str) -> tuple[Series, ...]:
 
 
 def _vllm_kv_cache_tokens(found: SamplesByName) -> float | None:
-    """The caches of all ranks together, from the labels of an info series."""
+    """Return the total cache size of all ranks, from the labels of an info series."""
     tokens = 0.0
     for labels, _ in found.get("cache_config_info", ()):
         whole, blocks, size = (
@@ -41,31 +41,31 @@ def _vllm_kv_cache_tokens(found: SamplesByName) -> float | None:
 
 
 def _by_connector(name: str) -> tuple[str, ...]:
-    """A series of each of the connectors that vLLM moves KV by."""
+    """Return a series' name for each of the connectors by which vLLM transfers KV."""
     return f"nixl_{name}", f"mooncake_{name}"
 
 
 # Read from versions 0.32.0 and 0.33.0.
 VLLM = Adapter(
     kind="vllm",
-    # A page asked for as OpenMetrics, or passed on by some routers, has the colon renamed; Ray
-    # puts its own word before it.
+    # In OpenMetrics format, and when forwarded by some routers, the colon is replaced; Ray adds
+    # its own prefix.
     prefixes=("vllm:", "vllm_", "ray_vllm_"),
     series=(
         Series(Field.RUNNING, ("num_requests_running",)),
-        # The plain gauge also counts requests that wait for KV to arrive, which no room helps.
+        # The plain gauge also counts requests that wait for KV to arrive, not for capacity.
         Series(Field.WAITING, _BY_REASON, "reason", ("capacity",)),
         Series(Field.WAITING, ("num_requests_waiting",)),
         Series(Field.DEFERRED, _BY_REASON, "reason", ("deferred",)),
-        # Those whose KV has arrived only wait for a step.
+        # Requests whose KV has arrived only wait for a step.
         Series(KvQueue.TRANSFER, _BY_STAGE, "stage", ("waiting_to_start", "in_progress")),
         Series(Field.KV_USAGE_RATIO, ("kv_cache_usage_perc",)),
         Series(Field.KV_USAGE_RATIO, ("gpu_cache_usage_perc",)),
-        # prompt_tokens_total would count transferred tokens on a decode engine: better nothing.
+        # No fallback to prompt_tokens_total: on a decode engine it counts transferred tokens.
         Series(Field.COMPUTED_TOKENS_TOTAL, _BY_SOURCE, "source", ("local_compute",)),
         Series(Field.EXTERNAL_TOKENS_TOTAL, _BY_SOURCE, "source", ("external_kv_transfer",)),
         Series(Field.GENERATION_TOKENS_TOTAL, ("generation_tokens_total",)),
-        # A histogram over steps: its count is what matters here, not how many tokens they had.
+        # A histogram of tokens per step; its count is the number of steps.
         Series(Field.STEPS_TOTAL, ("iteration_tokens_total_count",)),
         Series(Field.AWAKE, ("engine_sleep_state",), "sleep_state", ("awake",)),
         Series(Total.FINISHED_REQUESTS, _ENDED),
@@ -81,7 +81,7 @@ VLLM = Adapter(
         # From the first step to the first token; on a decode engine that is one decode step.
         Series(Total.FIRST_TOKEN_SECONDS, ("request_prefill_time_seconds_sum",)),
         Series(Total.FIRST_TOKEN_REQUESTS, ("request_prefill_time_seconds_count",)),
-        # Pulled KV is counted by the engine that pulls, decode; its expiry where it was held.
+        # Pulled KV is counted by the pulling (decode) engine, its expiry by the one that held it.
         Series(Total.TRANSFERS, _by_connector("xfer_time_seconds_count")),
         Series(Total.TRANSFER_SECONDS, _by_connector("xfer_time_seconds_sum")),
         Series(Total.TRANSFER_BYTES, _by_connector("bytes_transferred_sum")),
@@ -105,7 +105,7 @@ _TOKENS = ("realtime_tokens_total",)
 _STAGE = "per_stage_req_latency_seconds"
 _SENDING = ("prefill_transfer_kv_cache",)
 
-# The second is an older name of the first.
+# The second is the older name of the first.
 _BOOTSTRAP = ("num_prefill_bootstrap_queue_reqs", "num_prefill_prealloc_queue_reqs")
 _INFLIGHT = ("num_prefill_inflight_queue_reqs",)
 _PREALLOC = ("num_decode_prealloc_queue_reqs",)
@@ -115,7 +115,7 @@ _MEBIBYTE = 2.0**20
 
 
 def _sglang_kv_cache_tokens(found: SamplesByName) -> float | None:
-    """The caches of all data-parallel ranks together; ranks of one group share one."""
+    """Return the total cache size of all data-parallel ranks; ranks of one group share one."""
     by_group = {
         labels.get("dp_rank", ""): value for labels, value in found.get("max_total_num_tokens", ())
     }
@@ -128,16 +128,16 @@ SGLANG = Adapter(
     prefixes=("sglang:", "sglang_"),
     series=(
         Series(Field.RUNNING, ("num_running_reqs",)),
-        # A decode engine's requests wait for room in its pre-allocation queue first.
+        # A decode engine's requests first wait for room in its pre-allocation queue.
         Series(Field.WAITING, ("num_queue_reqs", *_PREALLOC)),
-        # For the peer, for KV to leave, for KV to arrive.
+        # Waiting for the peer, for KV to be sent, for KV to arrive.
         Series(Field.DEFERRED, (*_BOOTSTRAP, *_INFLIGHT, *_TRANSFER)),
         Series(KvQueue.BOOTSTRAP, _BOOTSTRAP),
         Series(KvQueue.INFLIGHT, _INFLIGHT),
         Series(KvQueue.PREALLOC, _PREALLOC),
         Series(KvQueue.TRANSFER, _TRANSFER),
         Series(Field.KV_USAGE_RATIO, ("token_usage",)),
-        # Counted step by step; prompt_tokens_total counts at a request's end, cached ones too.
+        # Counted per step; prompt_tokens_total counts at a request's end, and cached tokens too.
         Series(Field.COMPUTED_TOKENS_TOTAL, _TOKENS, "mode", ("prefill_compute",), sparse=True),
         Series(Field.GENERATION_TOKENS_TOTAL, _TOKENS, "mode", ("decode",), sparse=True),
         Series(Field.GENERATION_TOKENS_TOTAL, ("generation_tokens_total",)),
@@ -166,8 +166,8 @@ SGLANG = Adapter(
         Series(Total.FIRST_TOKEN_REQUESTS, (f"{_STAGE}_count",), "stage", ("prefill_forward",)),
         Series(Total.KV_STAGE_SECONDS, (f"{_STAGE}_sum",), "stage", _SENDING),
         Series(Total.KV_STAGE_REQUESTS, (f"{_STAGE}_count",), "stage", _SENDING),
-        # Histograms since 0.5.6 or so; the gauges of the same name before it are the last transfer
-        # only, and have no sum. The megabytes are 2^20 bytes.
+        # Histograms since about 0.5.6; earlier gauges of the same name hold only the last transfer
+        # and have no sum. The megabytes are 2^20 bytes.
         Series(Total.TRANSFERS, ("kv_transfer_latency_ms_count",)),
         Series(Total.TRANSFER_SECONDS, ("kv_transfer_latency_ms_sum",), scale=1e-3),
         Series(Total.TRANSFER_BYTES, ("kv_transfer_total_mb_sum",), scale=_MEBIBYTE),
@@ -180,7 +180,7 @@ SGLANG = Adapter(
     prompt_tokens="prompt_tokens_histogram",
     output_tokens="generation_tokens_histogram",
     # Every pipeline stage reports the same requests; with --enable-metrics-for-all-schedulers
-    # every tensor-parallel rank does. Data-parallel ranks have requests of their own.
+    # so does every tensor-parallel rank. Data-parallel ranks have separate requests.
     rank_labels=("pp_rank", "tp_rank", "moe_ep_rank"),
     breakdown_label="priority",
     kv_cache_tokens=_sglang_kv_cache_tokens,
@@ -197,7 +197,7 @@ def _trtllm_kv_cache_tokens(found: SamplesByName) -> float | None:
 
 
 # Read from its collector at commit 050f80d of 2026. The page is `/prometheus/metrics`; its
-# `/metrics` is JSON and forgets what it has reported.
+# `/metrics` is JSON and drops what it has reported.
 TRTLLM = Adapter(
     kind="trtllm",
     prefixes=("trtllm_", "trtllm:"),
@@ -205,8 +205,8 @@ TRTLLM = Adapter(
         Series(Field.RUNNING, ("num_requests_running",)),
         Series(Field.WAITING, ("num_requests_waiting",)),
         Series(Field.KV_USAGE_RATIO, ("kv_cache_utilization",)),
-        # prompt_tokens_total counts at a request's end, and on a generation server the transferred
-        # ones too: better nothing.
+        # prompt_tokens_total is not used: it counts at a request's end, and on a generation server
+        # includes transferred tokens.
         Series(Field.GENERATION_TOKENS_TOTAL, ("generation_tokens_total",)),
         Series(Total.FINISHED_REQUESTS, _ENDED),
         *_endings(stop="stop", length="length", abort="cancelled", error="error"),
@@ -219,20 +219,20 @@ TRTLLM = Adapter(
         Series(Total.TRANSFER_SECONDS, ("kv_transfer_latency_seconds_sum",)),
         Series(Total.TRANSFER_BYTES, ("kv_transfer_bytes_sum",)),
     ),
-    # It has time per output token, which is a mean over a whole request and no gap between two.
+    # Its time per output token is a mean over a whole request, not an inter-token latency.
     time_to_first_token="time_to_first_token_seconds",
     duration="e2e_request_latency_seconds",
     kv_cache_tokens=_trtllm_kv_cache_tokens,
     facts=("kv_cache_max_blocks", "kv_cache_tokens_per_block"),
 )
 
-# Older builds put nothing before their names, which are then anybody's but for this label.
+# Older builds have no prefix, so only this label tells their series from other programs'.
 TRTLLM_UNPREFIXED = replace(TRTLLM, prefixes=("",), required_label="engine_type")
 
 
-# Version 1.6.1. A worker's page also carries the engine's own series, and then it is that engine's
-# page; a mock prefill worker has none (ai-dynamo/dynamo#8752). Requests in flight are no load: with
-# a rendezvous of prefill and decode an overloaded prefill fills them on the decode side.
+# Version 1.6.1. If a worker's page also has the engine's own series, it is read as that engine's
+# page; a mock prefill worker's has none (ai-dynamo/dynamo#8752). Requests in flight do not measure
+# load: where prefill and decode rendezvous, an overloaded prefill fills them on the decode side.
 DYNAMO = Adapter(
     kind="dynamo",
     prefixes=("dynamo_component_",),
@@ -245,26 +245,26 @@ DYNAMO = Adapter(
 ADAPTERS: tuple[Adapter, ...] = (VLLM, SGLANG, TRTLLM, DYNAMO, TRTLLM_UNPREFIXED)
 
 KINDS = tuple(dict.fromkeys(adapter.kind for adapter in ADAPTERS))
-"""Our words for these engines."""
+"""Our names of these engines."""
 
 
 def page_path(kind: str) -> str:
-    """Return where an engine's page is on its server.
+    """Return the path of an engine's metrics page on its server.
 
-    TensorRT-LLM's `/metrics` must never be asked: each scrape takes what others came to read.
+    TensorRT-LLM's `/metrics` must never be scraped: each scrape removes what others would read.
     """
     return "/prometheus/metrics" if kind == "trtllm" else "/metrics"
 
 
 def version_path(kind: str) -> str:
-    """Return where an engine's server reports its version, in a JSON object under `version`."""
+    """Return the path where an engine reports its version, in a JSON object under `version`."""
     return "/server_info" if kind == "sglang" else "/version"
 
 
 def is_asked_at_once(kind: str) -> bool:
-    """Say whether routers ask such a decode engine together with its prefill engine.
+    """Return whether routers send a request to such a decode engine and its prefill engine at once.
 
-    Then its times hold the user's whole wait. Others are asked once the prompt has been computed.
+    Then its times include the user's whole wait. Others get it once the prompt is computed.
     """
     return kind == "sglang"
 
@@ -274,15 +274,15 @@ KNOWN_VERSIONS = {
     "sglang": frozenset({"0.5.23"}),
     "dynamo": frozenset({"1.6.1"}),
 }
-"""Each has a page under tests/data/<engine>-<version>/, captured, or written after its source.
+"""Each has a page in tests/data/<engine>-<version>/, captured, or written from its source.
 
-TensorRT-LLM is not in it: its page was read from a commit between two versions.
+TensorRT-LLM is absent: its page was read from a commit between two versions.
 """
 
 
 def is_known_version(kind: str, version: str) -> bool:
-    """Say whether what we read from such an engine's page was held against that very version.
+    """Return whether our reading of such an engine's page was checked against this version.
 
-    A build's suffix says where it was built, not what is on the page: 0.32.0+cpu is 0.32.0.
+    A build suffix does not change the page: 0.32.0+cpu is 0.32.0.
     """
     return version.partition("+")[0] in KNOWN_VERSIONS.get(kind, ())

@@ -1,4 +1,4 @@
-"""Metrics pages of what stands before the engines: what users' requests met, by model."""
+"""Metrics pages of frontends and routers: users' requests by model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from disagg_exporter.model import EnginePage, RequestSource, Total
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """One kind of program before the engines: how it writes its page, and what to call it."""
+    """One kind of frontend or router: its request source and its metric series."""
 
     source: RequestSource
     adapter: Adapter
 
 
-# Version 1.6.1. Its times are from a request's arrival at the frontend, so they hold all of a
-# user's wait but the network's.
+# Version 1.6.1. Its times start at a request's arrival at the frontend, so they include all of a
+# user's wait except the network's.
 DYNAMO_FRONTEND = Front(
     RequestSource.FRONTEND,
     Adapter(
@@ -33,7 +33,7 @@ DYNAMO_FRONTEND = Front(
             Series(Total.ENDED_SUCCESS, ("requests_total",), "status", ("success",), sparse=True),
             Series(Total.ENDED_ERROR, ("requests_total",), "status", ("error",), sparse=True),
             Series(Total.REJECTED_FOR_LOAD, ("router_admission_rejected_total",)),
-            # Of a router that looks at KV; others keep none.
+            # Only a KV-aware router has a queue.
             Series(Field.WAITING, ("router_queue_pending_requests",)),
         ),
         time_to_first_token="time_to_first_token_seconds",
@@ -43,7 +43,7 @@ DYNAMO_FRONTEND = Front(
     ),
 )
 
-# Version 0.1.17. It knows when an answer ends, not when it begins; and no models.
+# Version 0.1.17. It reports when an answer ends, not when it begins, and no models.
 VLLM_ROUTER = Front(
     RequestSource.ROUTER,
     Adapter(
@@ -54,7 +54,7 @@ VLLM_ROUTER = Front(
     ),
 )
 
-# Read from its reference of 2026. Only by gRPC and streaming does it see the first token.
+# Read from its reference of 2026. It observes the first token only with gRPC and streaming.
 SMG = Front(
     RequestSource.ROUTER,
     Adapter(
@@ -74,15 +74,15 @@ FRONTS = (DYNAMO_FRONTEND, VLLM_ROUTER, SMG)
 _MODEL = "model"
 _WANTED = SeriesFilter(name for front in FRONTS for name in front.adapter.names)
 MOST_MODELS = 64
-"""Of so many models, the first on the page, requests are read."""
+"""Models read per page, the first ones on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrontPage:
-    """What a page says of each model's requests, since its program started.
+    """Each model's requests by one page, since its program started.
 
-    A program that tells no models has all under the empty name. `left_out_models` are those beyond
-    `MOST_MODELS`.
+    If a program reports no models, all are under the empty name. `left_out_models` counts those
+    beyond `MOST_MODELS`.
     """
 
     source: RequestSource
@@ -91,7 +91,7 @@ class FrontPage:
 
 
 class _FrontReader:
-    """What is read from the pages of one layout."""
+    """Reads the pages of one layout."""
 
     def __init__(self, layout: Sequence[SeriesKey]) -> None:
         front, by_model = _by_model(layout)
@@ -138,17 +138,17 @@ def parse_front_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> 
 
     Args:
         text: The page.
-        t_ns: When it was asked for.
+        t_ns: When it was requested.
         keys: Series keys of its earlier pages.
 
     Raises:
-        PageError: The page is no page of a known frontend or router, is cut off, holds garbage
-            among the lines we need, a sample twice, or a counter that is not a number from 0 up.
+        PageError: The page is not of a known frontend or router, is cut off, has an invalid line
+            among those we need, a sample twice, or a counter that is not a number from 0 up.
     """
     if text and not text.endswith(b"\n"):
         raise PageError("the page is cut off: its last line has no end")
     if not text.strip():
-        return FrontPage(RequestSource.ROUTER, ())  # as of vllm-router before its first request
+        return FrontPage(RequestSource.ROUTER, ())  # as from vllm-router before its first request
     keys = SeriesKeys() if keys is None else keys
     layout, numbers = scan(text, _WANTED, keys, "frontend's")
     return keys.derive(layout, _FrontReader).page(numbers, t_ns)

@@ -1,4 +1,4 @@
-"""One histogram of an engine's page: its buckets, brought to few bounds of our own."""
+"""Reads a histogram of an engine's page into a few bounds of our own."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.series import IndexedKey, Samples
 from disagg_exporter.model import Histogram
 
-# Those of vLLM, as fine as any engine tells: for what is computed of them, not for a page.
+# Those of vLLM, as fine as any engine's: for computation, not for export.
 FIRST_TOKEN_READ_BOUNDS_SECONDS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
     *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0),
 )
 FIRST_TOKEN_BOUNDS_SECONDS = (0.01, 0.04, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 80.0)
-# Of what is put together over nodes: finer where the two parts of a wait are short.
+# For values combined across nodes: finer where the two parts of a wait are short.
 PART_BOUNDS_SECONDS = (0.01, 0.02, 0.04, 0.06, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 40.0)
 BETWEEN_TOKENS_BOUNDS_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.4, 1.0, 2.5, 10.0)
 DURATION_READ_BOUNDS_SECONDS = (
@@ -29,31 +29,31 @@ LENGTH_BOUNDS_TOKENS = (
     *(10.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0),
     *(5000.0, 10_000.0, 20_000.0, 100_000.0),
 )
-# Of single engines: how long prompts weigh, not how short ones do.
+# For single engines: long prompts matter, short ones do not.
 PROMPT_BOUNDS_TOKENS = (500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 100_000.0)
 
 
 class _Buckets(NamedTuple):
-    """The buckets of one label set, the lowest first: where they are, and which are our bounds'."""
+    """The buckets of one label set, lowest first: their indexes, and those of our bounds."""
 
     indexes: tuple[int, ...]
     picks: tuple[int | None, ...]
 
 
 class HistogramReader:
-    """One histogram of a page's layout, all label sets added up, with few bounds of our own.
+    """Reads one histogram from pages of one layout: the sum over label sets, with our bounds.
 
-    Engines have 18 to 24 bounds, each others. Ours are eleven, taken from theirs. Where one of ours
-    is one of theirs the count is exact. Where it is not, the count at the next bound *below* is
-    taken: an observation in between moves up into our next bucket, so no quantile is too low.
+    Each engine has 18 to 24 bounds of its own. Ours are eleven, taken from theirs. At a bound that
+    the engine has, the count is exact. Otherwise the count at its next bound *below* is used: an
+    observation in between moves up into our next bucket, so no quantile is too low.
 
     Args:
-        name: Its bare name; None where the engine has none such.
+        name: Its bare name; None if the engine has no such histogram.
         found: The samples of the page.
         bounds: Ours.
 
     Raises:
-        PageError: A bucket is without its bound, or there is none for all.
+        PageError: A bucket has no bound, or there is none for infinity.
     """
 
     def __init__(self, name: str | None, found: Samples, bounds: tuple[float, ...]) -> None:
@@ -64,10 +64,10 @@ class HistogramReader:
         self._sums = tuple(index for index, _ in sums)
 
     def of(self, values: Sequence[float]) -> Histogram | None:
-        """Return the histogram, given the values of all samples; None where the page has none.
+        """Return the histogram, given the values of all samples; None if the page has none.
 
         Raises:
-            PageError: A bucket is no count, or less than one below it.
+            PageError: A bucket is not a count, or is less than one below it.
         """
         if not self._sets:
             return None
@@ -79,7 +79,7 @@ class HistogramReader:
             for position, pick in enumerate(picks):
                 if pick is not None:
                     counts[position] += points[pick]
-        # Not fsum, which fails where a page reports too much.
+        # Not fsum, which raises on overflow.
         total_seconds = sum((values[index] for index in self._sums), 0.0)
         if not math.isfinite(total_seconds):
             raise PageError(f"{self._name}_sum is no sum", cause="a sum is no sum")
@@ -88,7 +88,7 @@ class HistogramReader:
     def _rebucketed(self, points: Iterable[tuple[float, int]]) -> _Buckets:
         theirs = sorted(points)
         bounds = [bound for bound, _ in theirs]
-        # Two of the same bound, or one of NaN, have no order.
+        # Equal bounds, or NaN, cannot be ordered.
         if bounds[-1] != math.inf or not all(a < b for a, b in pairwise(bounds)):
             raise self._no_histogram()
         picks: list[int | None] = []
@@ -103,7 +103,7 @@ class HistogramReader:
 
 
 def _by_labels(buckets: Iterable[IndexedKey]) -> list[list[tuple[float, int]]]:
-    """The (bound, index) points of each label set."""
+    """Return the (bound, index) points of each label set."""
     sets: dict[tuple[tuple[str, str], ...], list[tuple[float, int]]] = {}
     for index, key in buckets:
         rest = tuple(sorted(pair for pair in key.labels.items() if pair[0] != "le"))

@@ -35,7 +35,7 @@ from disagg_exporter.model import ENDINGS, EnginePage, KvQueue, ServingCounts, T
 
 
 class ServingReader:
-    """Reads the values of an adapter's series, and its histograms, from pages of one layout.
+    """Reads the values and histograms of an adapter's series from pages of one layout.
 
     Args:
         adapter: The meaning of its series.
@@ -90,10 +90,10 @@ class LayoutReader:
     """Reads the pages of one layout.
 
     Args:
-        layout: The series keys of their wanted values, in their order.
+        layout: The series keys of their wanted values, in page order.
 
     Raises:
-        PageError: They are not from a known engine, or report something twice.
+        PageError: They are not from a known engine, or have a series twice.
     """
 
     def __init__(self, layout: Sequence[SeriesKey]) -> None:
@@ -113,7 +113,7 @@ class LayoutReader:
         self._last: tuple[Sequence[float], EnginePage] | None = None
 
     def page(self, numbers: Sequence[float], t_ns: int) -> EnginePage:
-        """Return the page with these values; those of an engine at rest equal the last page's.
+        """Return the page with these values; an idle engine's equal those of the last page.
 
         Raises:
             PageError: A counter is not a number from 0 up, or a histogram is invalid.
@@ -175,7 +175,7 @@ def _recognized(layout: Sequence[SeriesKey]) -> tuple[Adapter, Samples]:
 
 
 def _completed(totals: dict[Total, float], values: Mapping[Value, float]) -> dict[Total, float]:
-    """Return the totals of a page, with those that follow from several of its values."""
+    """Return a page's totals, including those derived from several values."""
     finished = totals.get(Total.FINISHED_REQUESTS)
     if finished is None:
         return totals
@@ -196,11 +196,11 @@ def parse_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> Engine
     """Parse the page of any known kind of engine.
 
     Ranks and engine indexes are summed (KV use and forward seconds averaged: ranks have equal
-    caches and work side by side). A gauge that is not a number from 0 up is absent.
+    caches and work in parallel). A gauge that is not a number from 0 up is absent.
 
     Args:
         text: The page.
-        t_ns: When it was asked for.
+        t_ns: When it was requested.
         keys: Series keys of this engine's earlier pages.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A router's metrics page: its text to the few values we use, and two pages to what happened."""
+"""Parses a router's metrics page, and counts on from page to page."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _WANTED = SeriesFilter((*_COUNTERS, *_ACTIVE.values(), _PENDING, _HEALTH))
 
 
 def parse_router_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> RouterPage:
-    """Read the page of vllm-router; one without a line is that of a router without a request.
+    """Read the page of vllm-router; it is empty before the router's first request.
 
     Args:
         text: The page.
-        t_ns: When it was asked for.
+        t_ns: When it was requested.
         keys: Series keys of this router's earlier pages.
 
     Raises:
-        PageError: The page is no page of vllm-router, is cut off, holds garbage among the lines we
+        PageError: The page is not of vllm-router, is cut off, has an invalid line among those we
             need, a sample twice, or a counter that is not a number from 0 up.
     """
     if text and not text.endswith(b"\n"):
@@ -77,11 +77,11 @@ def parse_router_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) ->
 def count_on(
     counts: RouterCounts | None, before: RouterPage | None, after: RouterPage
 ) -> RouterCounts:
-    """Go on counting with a new page, through restarts of the router.
+    """Continue counting with a new page, across restarts of the router.
 
     Args:
-        counts: What was counted so far; None at the first page, whose totals are the past.
-        before: The page before; None where the router has begun anew since.
+        counts: The counts so far; None at the first page, whose totals are not counted.
+        before: The previous page; None if the router has restarted since.
         after: The new page.
     """
     if counts is None:
@@ -100,7 +100,7 @@ def count_on(
 
 
 def _by_engine(found: SamplesByName, name: str) -> dict[str, float]:
-    """The values of a series by engine: the router's own sum over the ranks, else ours."""
+    """Return a series' values by engine: the router's own sum over ranks, else ours."""
     rows = [row for row in found.get(name, ()) if 0 <= row.value <= LARGEST]
     summed = {s.labels.get("worker", "") for s in rows if s.labels.get("rank") == "aggregate"}
     values: dict[str, float] = {}

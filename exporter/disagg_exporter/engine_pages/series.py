@@ -1,4 +1,4 @@
-"""How a kind of engine writes its page: the series of each value, and how samples make it up."""
+"""The series of each value on an engine's page, and how samples combine to a value."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from disagg_exporter.engine_pages.exposition.layout import SeriesKey
 from disagg_exporter.engine_pages.exposition.lines import SamplesByName, no_count
 from disagg_exporter.model import KvQueue, Total
 
-# More than this is no count of anything, and sums of such numbers overflow.
+# No count is larger than this; sums of larger numbers may overflow.
 LARGEST = 2.0**63
 
 IndexedKey = tuple[int, SeriesKey]
-"""A sample by its index among the wanted ones of a page."""
+"""A sample's index among a page's wanted samples, and its key."""
 
 Samples = Mapping[str, Sequence[IndexedKey]]
 """The samples of one kind of engine under their bare names."""
 
 
 class Field(StrEnum):
-    """The values of an `EnginePage` that come from series, by their names there."""
+    """The fields of an `EnginePage` that come from series, by name."""
 
     RUNNING = "running"
     WAITING = "waiting"
@@ -39,27 +39,27 @@ class Field(StrEnum):
 
     @property
     def counter(self) -> bool:
-        """Whether it only grows while its engine lives."""
+        """Whether it never falls while its engine runs."""
         return self.endswith("_total")
 
     @property
     def averaged(self) -> bool:
-        """Whether each rank reports the same thing, so that the mean is taken, not the sum."""
+        """Whether each rank reports the same quantity, so that the mean is used, not the sum."""
         return self in (self.KV_USAGE_RATIO, self.PREFILL_SECONDS_TOTAL, self.DECODE_SECONDS_TOTAL)
 
 
 Value = Field | KvQueue | Total
-"""What a series gives: a field of the page, a queue, or a count of requests."""
+"""What a series provides: a field of the page, a queue, or a total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The series, by their bare names (without the engine's prefix), that give one value.
+    """The series, by their bare names (without the engine's prefix), that provide one value.
 
-    Several names are added up. If `label` is set, only samples count in which it has one of
-    `values`. `scale` converts the series' unit to ours. A `sparse` series has no sample before its
-    first event: absent beside its siblings, it is 0. Of several entries for one value the first
-    that is on the page is used.
+    Several names are summed. If `label` is set, only samples with one of `values` in it count.
+    `scale` converts the series' unit to ours. A `sparse` series has no sample before its first
+    event: if absent while its siblings are present, it is 0. Of several entries for one value the
+    first that is on the page is used.
     """
 
     gives: Value
@@ -71,25 +71,25 @@ class Series:
 
     @property
     def is_counter(self) -> bool:
-        """Whether its value only grows while its engine lives."""
+        """Whether its value never falls while its engine runs."""
         gives = self.gives
         return isinstance(gives, Total) or (isinstance(gives, Field) and gives.counter)
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """How one kind of engine writes its page.
+    """The metric series of one kind of engine.
 
     Args:
         kind: Our name for the engine.
-        prefixes: The spellings of its name space.
+        prefixes: The spellings of its name prefix.
         series: The meaning of its series.
         time_to_first_token, inter_token_latency, duration, prompt_tokens, output_tokens: Bare names
             of the histograms.
         rank_labels: Ranks that report the same step: only the lowest counts.
         breakdown_label: A label that is empty on a gauge's total and filled on its parts.
         required_label: A sample without it belongs to another program.
-        kv_cache_tokens: How many tokens its cache holds, from the samples by bare names.
+        kv_cache_tokens: Returns its cache's size in tokens, from the samples by bare names.
         facts: Bare names that only `kv_cache_tokens` reads.
     """
 
@@ -109,7 +109,7 @@ class Adapter:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """Every wanted name as it may stand on a page, and its bare name."""
+        """Every wanted name as it may appear on a page, and its bare name."""
         histograms = (
             *(self.time_to_first_token, self.inter_token_latency, self.duration),
             *(self.prompt_tokens, self.output_tokens),
@@ -124,10 +124,10 @@ class Adapter:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """How samples of one layout make up a value: their sum, divided by `parts`.
+    """How samples of one layout combine to a value: their sum, divided by `parts`.
 
-    `parts` counts those that report the same. A `sparse` one without samples is 0. A ratio whose
-    sum is above 1 is absent.
+    `parts` counts the ranks that report the same quantity. A `sparse` value without samples is 0.
+    A KV usage above 1 is absent.
     """
 
     gives: Value
@@ -153,7 +153,7 @@ class Expression:
 
 
 def expression_of(series: Series, adapter: Adapter, found: Samples) -> Expression | None:
-    """Return how a page's samples make up a series' value; None if it has none of its names."""
+    """Return how a page's samples combine to a series' value; None if it has none of them."""
     present = [name for name in series.names if name in found]
     if not present:
         return None
@@ -188,7 +188,7 @@ def _matching(
 
 
 def _one_rank(placed: list[IndexedKey], adapter: Adapter) -> list[IndexedKey]:
-    """Return the samples of the lowest of the ranks that report the same."""
+    """Return only the lowest rank's samples of ranks that report the same."""
     if not adapter.rank_labels:
         return placed
     lowest: dict[tuple[tuple[str, str], ...], tuple[list[int], IndexedKey]] = {}

@@ -1,4 +1,4 @@
-"""Two pages of one engine → what it did between them; its counts, continued through restarts."""
+"""What an engine did between two of its pages; its counts, continued across restarts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import accumulate
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.model import EnginePage, Histogram, ServingCounts, Total
 
-# Requests in an engine leave it uncounted when they are lost, so what has arrived may seem to fall.
+# Arrivals include the requests inside; some leave uncounted, so that arrivals may seem to fall.
 _COUNTS = tuple(
     total for total in Total if not total.seconds and total is not Total.ARRIVED_REQUESTS
 )
@@ -21,11 +21,11 @@ _HISTOGRAMS = (
 
 @dataclass(frozen=True, slots=True)
 class EngineWindow:
-    """What an engine did between two of its pages; None where either page lacks it.
+    """What an engine did between two of its pages; None where either page lacks a value.
 
-    With `reset` (the engine restarted in between) all is counted since then, so the rates are
-    lower bounds. `prefill_seconds` and `decode_seconds` are by the engine's own timers: how long
-    each of its devices ran such steps.
+    With `reset` (the engine restarted in between) counts start at the restart, so rates are lower
+    bounds. `prefill_seconds` and `decode_seconds` are from the engine's own timers: how long each
+    of its devices ran such steps.
     """
 
     kind: str
@@ -59,19 +59,19 @@ class EngineWindow:
 
     @property
     def computed_tokens_per_second(self) -> float | None:
-        """Prompt tokens computed here: prefill work."""
+        """The rate of prompt tokens computed here: prefill work."""
         return None if self.computed_tokens is None else self.computed_tokens / self.seconds
 
     @property
     def generation_tokens_per_second(self) -> float | None:
-        """Tokens generated: decode work."""
+        """The rate of generated tokens: decode work."""
         return None if self.generation_tokens is None else self.generation_tokens / self.seconds
 
 
 def window(before: EnginePage, after: EnginePage) -> EngineWindow:
     """Return what happened between two pages of one engine.
 
-    What it counted is not known if data-parallel ranks came or went: their counts did, too.
+    The counts are unknown if data-parallel ranks were added or removed: so were their counts.
 
     Raises:
         PageError: The pages are of different kinds, or not in order of time.
@@ -83,7 +83,7 @@ def window(before: EnginePage, after: EnginePage) -> EngineWindow:
         raise PageError("the second page is not later than the first")
     reset = was_restarted(before, after)
     deltas = (
-        # A sum of durations can fall by one negative duration, which is no negative work.
+        # A sum of durations may fall by a negative duration, which is not negative work.
         None
         if old is None or new is None or before.ranks != after.ranks
         else max(new - (0.0 if reset else old), 0.0)
@@ -93,22 +93,22 @@ def window(before: EnginePage, after: EnginePage) -> EngineWindow:
 
 
 def was_restarted(before: EnginePage, after: EnginePage) -> bool:
-    """Say whether another process, or another model, wrote the second page.
+    """Return whether another process, or another model, wrote the second page.
 
-    One counter that fell means a new process, so all others began at 0 as well. A page without a
-    name, or with several, says nothing of who wrote it.
+    One counter that fell means a new process, so all others began at 0 as well. A page with no
+    model name, or several, does not identify its model.
     """
     names = {before.model_name, after.model_name} - {None}
     if len(names) > 1:
         return True
     if after.serving is before.serving and _totals(after) == _totals(before):
-        return False  # of an engine at rest, which is most of them
+        return False  # an idle engine, the most frequent case
     pairs = zip(_counts(before), _counts(after), strict=True)
     return any(old is not None and new is not None and new < old for old, new in pairs)
 
 
 def _totals(page: EnginePage) -> tuple[float | None, ...]:
-    """What a window counts, in the order of its fields."""
+    """Return what a window counts, in the order of its fields."""
     return (
         page.computed_tokens_total,
         page.external_tokens_total,
@@ -121,12 +121,12 @@ def _totals(page: EnginePage) -> tuple[float | None, ...]:
 
 
 def _counts(page: EnginePage) -> tuple[float | None, ...]:
-    """Everything that a process only counts up."""
+    """Return everything that never falls within a process."""
     return (*_totals(page)[:3], *serving_counts(page.serving))
 
 
 def serving_counts(serving: ServingCounts) -> tuple[float | None, ...]:
-    """What only counts up, each always at the same place; None where it is not told."""
+    """Return the counts that never fall, in fixed order; None where not reported."""
     histograms = (getattr(serving, name) for name in _HISTOGRAMS)
     return (
         *map(serving.totals.get, _COUNTS),
@@ -135,16 +135,16 @@ def serving_counts(serving: ServingCounts) -> tuple[float | None, ...]:
 
 
 class CumulativeCounts:
-    """What one engine has counted since its page was first seen."""
+    """One engine's counts since its first page."""
 
     def __init__(self) -> None:
         self._before: EnginePage | None = None
-        # What has arrived in a process is known from gauges, too, which may lag: its most counts.
+        # Arrivals in a process are derived from gauges too, which may lag: the maximum counts.
         self._most_arrived = 0.0
         self.counts: ServingCounts | None = None
 
     def take(self, page: EnginePage) -> None:
-        """Take the next page that could be read; what the first one counts is the past."""
+        """Ingest the next valid page; the first one's totals are not counted."""
         before, now = self._before, page.serving
         arrived = now.totals.get(Total.ARRIVED_REQUESTS, 0.0)
         other = before is not None and (before.kind, before.ranks) != (page.kind, page.ranks)
@@ -154,21 +154,21 @@ class CumulativeCounts:
         elif before is None or was_restarted(before, page):
             self._most_arrived = 0.0
             self.counts = counted_on(self.counts, ServingCounts(), now)
-        elif now is not before.serving:  # it is, as long as the engine rests
+        elif now is not before.serving:  # unchanged while the engine is idle
             self.counts = counted_on(self.counts, before.serving, now, self._most_arrived)
             page = replace(page, serving=_with_absent(now, before.serving))
         self._before = page
         self._most_arrived = max(self._most_arrived, arrived)
 
     def restart(self) -> None:
-        """Take the next page as that of another process, which began to count at 0."""
+        """Treat the next page as that of a new process, whose counts began at 0."""
         self._before = None
 
 
 def _with_absent(now: ServingCounts, before: ServingCounts) -> ServingCounts:
-    """What a page tells, and what the page before told of what is absent from it.
+    """Return a page's counts, with those of the previous page for absent series.
 
-    A series that goes away and comes back has not counted all of it meanwhile.
+    A series that vanishes and returns has not counted its whole total meanwhile.
     """
     if not before.totals.keys() <= now.totals.keys():
         now = replace(now, totals={**before.totals, **now.totals})
@@ -182,9 +182,9 @@ def counted_on(
     new: ServingCounts,
     arrived_before: float | None = None,
 ) -> ServingCounts:
-    """Return counts, with what a process has counted from one page to a later one of its own.
+    """Return counts plus what a process has counted between two of its pages.
 
-    `arrived_before` are the arrivals known of before, if these are more than the old page's.
+    `arrived_before` replaces the old page's arrivals, if more are known.
     """
     totals, before = dict(counts.totals), dict(old.totals)
     if arrived_before is not None:
@@ -211,7 +211,7 @@ def _added(
     nothing = Histogram(new.bounds, (0.0,) * len(new.counts), 0.0)
     counts, old = counts or nothing, old or nothing
     grown = [max(after - before, 0.0) for before, after in zip(old.counts, new.counts, strict=True)]
-    # The observations since then, bucket by bucket, are what must stay ordered.
+    # The new observations must not decrease from bucket to bucket.
     ordered = accumulate(grown, max)
     return Histogram(
         new.bounds,

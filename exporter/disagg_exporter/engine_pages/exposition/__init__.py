@@ -1,1 +1,1 @@
-"""Reads the Prometheus text format fast, by the layout of the page before."""
+"""Reads the Prometheus text format fast, by the layout of the previous page."""

@@ -1,9 +1,9 @@
-"""The series keys of a page and the positions of its wanted lines: the same at each scrape.
+"""Caches a page's series keys and the positions of its wanted lines, the same at each scrape.
 
 Usually only numbers change, and such a page is read without a scan. If each wanted line is found
-again, byte for byte up to its value, and the text between them is unchanged, or differs only in
-characters that numbers are written with, the other lines are still unwanted: no name among them can
-have become a wanted one by its digits alone, or the layout was not remembered.
+again, byte for byte up to its value, and the text between them is unchanged or differs only in
+characters of numbers, the other lines are still unwanted: layouts in which a name could become a
+wanted one by its digits alone are not remembered.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import NamedTuple, TypeVar, cast
 
 from prometheus_client.parser import text_string_to_metric_families
 
-# What the client's parser raises on malformed lines, and float() on endless digits.
+# What the client's parser raises on malformed lines, and float() on too many digits.
 MALFORMED = (ValueError, IndexError, OverflowError)
 
-# A rank has some 130 wanted lines of 100 bytes, so this is room for a hundred ranks; the
-# parser's time grows with the square of a line.
+# A rank has some 130 wanted lines of 100 bytes, so there is room for a hundred ranks; the
+# parser's time grows with the square of a line's length.
 MAX_WANTED_BYTES = 2 * 1024 * 1024
 MAX_LINE_BYTES = 4096
 
 MAX_WANTED_LINES = 20_000
 MAX_LINES = 200_000
 
-# A page is kept whole, for every engine; no engine's page is a fifth of this.
+# One page is kept per engine; none is larger than a fifth of this.
 MAX_KEPT_BYTES = 1024 * 1024
 
 MAX_TAIL_BYTES = 64
-"""What may follow a series key: a value and a time."""
+"""Limit for what follows a series key: a value and a timestamp."""
 
 _OF_NUMBERS = b"0123456789.+-e"
-# How much the numbers from one wanted line to the next may have become shorter in all.
+# How much shorter the numbers between two wanted lines may become in all.
 _SLACK_BYTES = 1024
 
 
 def without_numbers(text: bytes) -> bytes:
-    """Return the shape of a line, a name or a page: all but the characters of numbers."""
+    """Return the shape of a line, name or page: the text without the characters of numbers."""
     return text.translate(None, _OF_NUMBERS)
 
 
@@ -46,18 +46,18 @@ class LayoutCache:
     """The wanted lines of one page, in its order.
 
     Args:
-        starts: The start of each, with the end of the line before it.
-        gaps: The text before each of these, and after the last line.
+        starts: The start of each, with the preceding end of line.
+        gaps: The text before each start, and after the last line.
     """
 
     def __init__(self, starts: Sequence[bytes], gaps: Sequence[bytes]) -> None:
         self._starts, self._gaps = starts, list(gaps)
-        # Made for gaps that change: most of a page stays as it is as long as its engine rests.
-        # Hashes of 64 bits, as the shapes of all engines' pages would be megabytes.
+        # Computed only for gaps that change: an idle engine's page mostly stays the same. Hashes
+        # of 64 bits, because the shapes of all engines' pages would take megabytes.
         self._shapes: dict[int, int] = {}
 
     def tails(self, text: bytes) -> list[bytes] | None:
-        """Return what follows the start of each wanted line; None if anything has moved."""
+        """Return what follows the start of each wanted line; None if the layout has changed."""
         if len(text) > MAX_KEPT_BYTES:
             return None
         tails, end = [], 0
@@ -76,7 +76,7 @@ class LayoutCache:
         return tails if self._is_alike(len(self._starts), text[end:]) else None
 
     def _is_alike(self, number: int, gap: bytes) -> bool:
-        """Say whether a gap changed only in its numbers; if so, it is compared with the next."""
+        """Return whether a gap changed only in its numbers; if so, keep it for the next page."""
         if gap == self._gaps[number]:
             return True
         shape = self._shapes.get(number)
@@ -95,8 +95,8 @@ def remember(
 
     Args:
         text: The page.
-        keys: Series keys of the wanted lines, in the order of the page.
-        may_be_wanted: Whether a line without its numbers is that of a wanted name.
+        keys: Series keys of the wanted lines, in page order.
+        may_be_wanted: Whether a line's shape is that of a wanted name.
     """
     longest = [len(key) + MAX_TAIL_BYTES + 2 for key in keys]
     if max(longest, default=0) > MAX_LINE_BYTES or sum(longest) > MAX_WANTED_BYTES:
@@ -106,7 +106,7 @@ def remember(
         return None
     starts, gaps, end = list[bytes](), list[bytes](), 0
     for key in keys:
-        # A name without labels ends where its line has its first blank.
+        # A name without labels ends at the first blank.
         start = b"\n" + (key if key.endswith(b"}") else key + b" ")
         at = text.find(start, end)
         if at < 0:
@@ -114,7 +114,7 @@ def remember(
         starts.append(start)
         gaps.append(text[end:at])
         end = text.find(b"\n", at + len(start))
-        # An unwanted line may begin like that; and a page may end without an end of its line.
+        # An unwanted line may begin the same; and the last line of a page may have no end.
         if not may_be_wanted(without_numbers(text[at + 1 : end])) or end < 0:
             return None
     return LayoutCache(starts, [*gaps, text[end:]])
@@ -124,7 +124,7 @@ _Identity = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class SeriesKey(NamedTuple):
-    """Name and labels of a sample; equal ones have one number, in any order of labels."""
+    """Name and labels of a sample; equal ones share a number, whatever the order of labels."""
 
     name: str
     labels: Mapping[str, str]
@@ -132,7 +132,7 @@ class SeriesKey(NamedTuple):
 
 
 Layout = tuple[SeriesKey, ...]
-"""The series keys of the wanted samples of a page, in its order."""
+"""The series keys of a page's wanted samples, in page order."""
 
 T = TypeVar("T")
 
@@ -152,7 +152,7 @@ class SeriesKeys:
         self._derived: tuple[Layout, object] | None = None
 
     def parse(self, key: bytes) -> SeriesKey:
-        """Return the name and the labels; raises what the client's parser raises."""
+        """Return the parsed key; raises what the client's parser raises."""
         known = self._parsed.get(key)
         if known is None:
             name, labels, identity = _parsed(key)
@@ -161,7 +161,7 @@ class SeriesKeys:
         return known
 
     def evict(self) -> None:
-        """Drop all keys once there are more than any page has: something invents labels."""
+        """Drop all keys if there are more than a page may have: labels keep changing."""
         if len(self._parsed) > MAX_WANTED_LINES:
             self._parsed.clear()
             self._numbers.clear()
@@ -169,13 +169,13 @@ class SeriesKeys:
     def remember(
         self, text: bytes, starts: Sequence[bytes], may_be_wanted: Callable[[bytes], bool]
     ) -> Layout:
-        """Keep the layout of a valid page; see `remember`."""
+        """Keep the layout of a valid page; see the function `remember`."""
         self._last = tuple(map(self.parse, starts))
         self._cache = remember(text, starts, may_be_wanted)
         return self._last
 
     def read(self, text: bytes) -> tuple[Layout, list[float]] | None:
-        """Read a page by the layout of the one before; None if it must be scanned."""
+        """Read a page by the layout of the previous one; None if it must be scanned."""
         tails = None if self._cache is None else self._cache.tails(text)
         if tails is None:
             return None
@@ -187,14 +187,14 @@ class SeriesKeys:
         return self._last, self._read[1]
 
     def derive(self, layout: Layout, make: Callable[[Layout], T]) -> T:
-        """Return what `make` derives from a layout; computed once as long as pages keep it."""
+        """Return what `make` derives from a layout; computed once while pages keep it."""
         if self._derived is None or self._derived[0] is not layout:
             self._derived = layout, make(layout)
         return cast("T", self._derived[1])
 
 
 def split(line: bytes) -> tuple[bytes, bytes]:
-    """Split a line before its value."""
+    """Split a line into its series key and the rest."""
     key, brace, tail = line.rpartition(b"}")
     if not brace:
         key, _, tail = line.strip().replace(b"\t", b" ").partition(b" ")
@@ -202,7 +202,7 @@ def split(line: bytes) -> tuple[bytes, bytes]:
 
 
 def number(tail: bytes) -> float:
-    """Return a value; a timestamp may follow, which must be an integer."""
+    """Return a value; an integer timestamp may follow it."""
     if b"_" in tail:
         raise ValueError("a number with a line in it")
     try:

@@ -1,7 +1,7 @@
-"""The lines of a metrics page that are wanted, as samples; all others are never parsed.
+"""Reads the wanted lines of a metrics page as samples; others are never parsed.
 
-A page holds some 800 samples and we want a tenth. Series keys are the same at each
-scrape, so they are parsed once and kept, and so are their positions.
+A page has some 800 samples, of which we need a tenth. Series keys are the same at each scrape, so
+they are parsed once and kept, and so are their positions.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from disagg_exporter.errors import DisaggError
 
 
 class PageError(DisaggError):
-    """An invalid page; the text says what is wrong with it."""
+    """An invalid page; the message says why."""
 
 
 def no_count(name: str, value: float) -> PageError:
     """Return the error of a counter that is negative, not a number or above 2^63."""
-    # Of another counter, or of the same with another value at the next scrape, it is no news.
+    # The cause has no name or value, so that another counter or value is not logged as new.
     return PageError(f"{name} is {value}, which no count can be", cause="a counter is no count")
 
 
 class SeriesFilter:
-    """Names of samples as they stand on a page."""
+    """The names of wanted samples as written on a page."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = frozenset(name.encode() for name in names)
         self._shapes = frozenset(map(without_numbers, self.names))
 
     def may_be(self, shape: bytes) -> bool:
-        """Whether a line that is this without its numbers might be a wanted one with them."""
+        """Return whether a line of this shape may be a wanted one."""
         return _name_of(shape, self._shapes) is not None
 
 
@@ -55,7 +55,7 @@ class Sample(NamedTuple):
 
 
 SamplesByName = dict[str, list[Sample]]
-"""The wanted samples of a page by the names they have there."""
+"""The wanted samples of a page by their names there."""
 
 
 def find(text: bytes, wanted: SeriesFilter, keys: SeriesKeys, what: str) -> SamplesByName:
@@ -65,11 +65,11 @@ def find(text: bytes, wanted: SeriesFilter, keys: SeriesKeys, what: str) -> Samp
         text: The page.
         wanted: The names that samples must have.
         keys: Series keys and layout of this engine's pages so far.
-        what: Whose lines these are, for the message.
+        what: Whose series these are, for the message.
 
     Raises:
-        PageError: A wanted line is garbage, too long, or not UTF-8; a sample is there twice; or
-            the wanted lines are too many.
+        PageError: A wanted line is invalid, too long, or not UTF-8; a sample is there twice; or
+            there are too many wanted lines.
     """
     layout, numbers = scan(text, wanted, keys, what)
     found: SamplesByName = {}
@@ -81,7 +81,7 @@ def find(text: bytes, wanted: SeriesFilter, keys: SeriesKeys, what: str) -> Samp
 def scan(
     text: bytes, wanted: SeriesFilter, keys: SeriesKeys, what: str
 ) -> tuple[Layout, list[float]]:
-    """Return the wanted samples of a page as series keys and values; else as `find`."""
+    """Return the wanted samples of a page as series keys and values; otherwise like `find`."""
     keys.evict()
     return keys.read(text) or _scan_lines(text, wanted, keys, what)
 
@@ -132,8 +132,8 @@ def _wanted_lines(text: bytes, wanted: SeriesFilter) -> Iterator[bytes]:
 
 
 def _name_of(line: bytes, names: frozenset[bytes]) -> bytes | None:
-    """The name of a line if it is one of these."""
-    # The cheap questions first: most lines answer no.
+    """Return the name of a line if it is one of these."""
+    # Cheap checks first: most lines fail them.
     name, brace, _ = line.partition(b"{")
     if name in names and brace:
         return name
