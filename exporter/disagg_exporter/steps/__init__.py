@@ -1,1 +1,1 @@
-"""Step telemetry: listener, messages and rows of records that engines send."""
+"""Step telemetry from engines: listener, messages and rows of records."""

@@ -1,7 +1,7 @@
-"""All connections of a daemon's engines polled together, on a beat.
+"""Polls all connections of a daemon's engines together, at a fixed interval.
 
-A daemon that is woken by each message of each engine wakes hundreds of times a second. Here the
-kernel is asked, on the beat and once for all, who has sent something.
+A daemon woken by each message of each engine would wake hundreds of times a second. Instead the
+kernel is asked once per interval which connections have data.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 ReadTurn = Callable[[], bool]
-"""Reads one turn's worth of a connection; says whether more is waiting."""
+"""Reads one turn's worth of a connection; returns whether more is waiting."""
 
 RestSeconds = Callable[[], float]
-"""How long to rest now, from one beat to the next."""
+"""Returns the present interval between polls."""
 
-# A sender's queue holds some 300 KiB of full packets where the kernel is as it comes (208 KiB in
-# `wmem_max`), and what is beyond is lost. Whoever has sent much of that is read before the beat;
-# to ask for it wakes us, too, but costs microseconds a connection.
+# A sender's queue holds some 300 KiB of full packets with the kernel's defaults (208 KiB in
+# `wmem_max`), and anything beyond is lost. So a connection with much queued is read before the
+# interval ends. Checking wakes the daemon too, but costs only microseconds a connection.
 LOOK_SECONDS = 0.25
 MUCH_BYTES = 96 * 1024
 
 
 class BatchedPoller:
-    """The connections of one loop: each is read within `rest_seconds()` of what it sends.
+    """The connections of one loop: each is read within `rest_seconds()` of receiving data.
 
-    One that has more than a turn's worth is read on, turn by turn, with all else in between. One
-    that has sent `MUCH_BYTES` is not left to rest for longer than `LOOK_SECONDS`.
+    A connection with more than a turn's worth is read turn by turn, with the loop's other work in
+    between. One with `MUCH_BYTES` queued is read within `LOOK_SECONDS`.
     """
 
     def __init__(self, loop: AbstractEventLoop, rest_seconds: RestSeconds) -> None:
@@ -64,7 +64,7 @@ class BatchedPoller:
         self._take_turn(link.fileno(), read)
 
     def remove(self, link: socket.socket) -> None:
-        """Read a connection no more; to be called before it is closed."""
+        """Stop reading a connection; to be called before it is closed."""
         if self._selector is None or self._readers.pop(link.fileno(), None) is None:
             return
         self._selector.unregister(link.fileno())
@@ -75,7 +75,7 @@ class BatchedPoller:
                 self._next.cancel()
 
     def next_seconds(self) -> float:
-        """When the next beat is, by the loop's clock."""
+        """Return the time of the next poll, by the loop's clock."""
         return self._next_multiple(self._rest_seconds())
 
     def _next_multiple(self, seconds: float) -> float:
@@ -97,20 +97,20 @@ class BatchedPoller:
                 self._take_turn(number, read)
 
     def _take_turn(self, number: int, read: ReadTurn) -> None:
-        """Have one turn taken soon: one at a time, however much is waiting."""
+        """Schedule one turn; only one at a time, however much is waiting."""
         if read not in self._soon:
             self._soon.add(read)
             self._loop.call_soon(self._turn, number, read)
 
     def _turn(self, number: int, read: ReadTurn) -> None:
         self._soon.discard(read)
-        # The number may be another connection's by now.
+        # The descriptor may belong to another connection by now.
         if self._readers.get(number) is read and read():
             self._take_turn(number, read)
 
 
 def _queued_bytes(number: int) -> int:
-    """Return how much a connection has sent that was not read, in all its packets together."""
+    """Return the unread bytes of a connection, over all its packets."""
     (count,) = struct.unpack("i", fcntl.ioctl(number, termios.FIONREAD, bytes(4)))
     return int(count)
 
@@ -121,7 +121,7 @@ _POLLERS: WeakValueDictionary[tuple[AbstractEventLoop, RestSeconds], BatchedPoll
 
 
 def shared_poller(loop: AbstractEventLoop, rest_seconds: RestSeconds) -> BatchedPoller:
-    """Return the poller that all who rest alike share on a loop, kept while one keeps it."""
+    """Return the poller shared by all users of a loop and interval, kept while one refers to it."""
     poller = _POLLERS.get((loop, rest_seconds))
     if poller is None:
         poller = _POLLERS[loop, rest_seconds] = BatchedPoller(loop, rest_seconds)

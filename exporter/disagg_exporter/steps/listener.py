@@ -1,7 +1,7 @@
 """The socket on which one worker's engine reports its steps.
 
-Who connects is asked of the kernel, not of the record: only a process that the caller believes to
-be the engine's is accepted.
+The kernel identifies the connecting process, not the record: only processes that the caller
+recognizes as the engine's are accepted.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from disagg_exporter.steps.messages import (
 )
 from disagg_exporter.steps.rate_limiter import RateLimiter
 
-# So that an engine which floods us cannot keep the daemon from everything else.
+# So that an engine that floods the daemon cannot block its other work.
 MESSAGES_PER_TURN = 256
 CONNECTIONS_PER_TURN = 64
 
-# The plugin opens a connection for each stream. Whoever makes up ever new ones on one connection
-# would have us remember them all.
+# The plugin opens a connection for each stream. Without a limit, a client that invents new streams
+# on one connection would fill the memory.
 STREAMS_PER_CONNECTION = 16
 
 
 def rest_a_little() -> float:
-    """Return the seconds from one poll to the next for whoever says nothing else.
+    """Return the default interval between polls in seconds.
 
-    All connections of a daemon are polled at the same instants: an engine's own sends are cheaper,
-    too, when they wake nobody. The kernel holds some hundred messages for us meanwhile.
+    All connections of a daemon are polled at the same instants: an engine's sends are cheaper too
+    when they wake no process. The kernel holds some hundred messages meanwhile.
     """
     return 0.25
 
 
-# How soon it is noticed that a socket's file was removed or replaced.
+# Interval of the check whether a socket's file was removed or replaced.
 CHECK_SECONDS = 2.0
 
 _log = logging.getLogger("disagg_node")
@@ -60,7 +60,7 @@ _log = logging.getLogger("disagg_node")
 
 @dataclass(frozen=True, slots=True)
 class ListenerCounts:
-    """What one socket has seen: connections open now, the rest since it was made."""
+    """Counts of one socket: connections open now; the rest since its creation."""
 
     connected: int
     accepted: int
@@ -77,14 +77,14 @@ class _Peer:
 
 
 class StepsListener:
-    """One worker's socket: `open` it with the daemon's loop, `close` it in the end.
+    """One worker's socket: `open` it in the daemon's loop, `close` it at the end.
 
-    `believes` says whether a process is the engine's own. `deliver` takes each message on the
-    loop's thread, in the order in which its connection sent it, within `rest_seconds()` of it.
+    `believes` returns whether a process is the engine's own. `deliver` receives each message on
+    the loop's thread, in the order of its connection, within `rest_seconds()`.
 
-    `mode` are the permissions of its file. With `messages_per_second`, what is sent beyond stays
-    with its sender, whose plugin counts what it could not send. `make_folder` makes the socket's
-    folder anew, should it vanish.
+    `mode` are the permissions of its file. With `messages_per_second`, messages beyond that stay
+    with the sender, whose plugin counts those it could not send. `make_folder` recreates the
+    socket's folder if it has vanished.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class StepsListener:
 
     @property
     def counts(self) -> ListenerCounts:
-        """What was accepted, refused and not understood so far."""
+        """The connections and invalid messages counted so far."""
         return ListenerCounts(len(self._peers), self._accepted, self._refused, self._bad_messages)
 
     def open(self, loop: AbstractEventLoop) -> None:
-        """Listen, in place of a dead daemon if need be; raises `StepsSocketError`."""
+        """Listen, replacing a dead daemon's file if needed; raises `StepsSocketError`."""
         self._socket = listening_socket(self._path, self._mode)
         self._identity = identity_of(self._path)
         self._loop = loop
@@ -137,7 +137,7 @@ class StepsListener:
         self._watch = loop.call_later(CHECK_SECONDS, self.check)
 
     def check(self) -> None:
-        """See whether the file is still there, and make it anew if not; does so on a clock, too."""
+        """Recreate the socket's file if it is gone or replaced; also runs periodically."""
         if self._socket is None or self._loop is None:
             return
         if self._watch is not None:
@@ -158,13 +158,13 @@ class StepsListener:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the file at its path is its own; so, too, while it does not listen."""
+        """Whether the file at its path is its own; also true while it does not listen."""
         return self._socket is None or identity_of(self._path) == self._identity
 
     def restore(self) -> None:
-        """Listen at its path anew, after somebody removed or replaced the file there.
+        """Listen at its path again, after the file there was removed or replaced.
 
-        Who is connected stays so. Raises `StepsSocketError`; it still listens as before then.
+        Connections stay open. On `StepsSocketError` it listens as before.
         """
         if self._socket is None or self._loop is None or self._poller is None:
             return
@@ -176,7 +176,7 @@ class StepsListener:
         self._loop.add_reader(fresh, self._accept, fresh, self._loop, self._poller)
 
     def drain(self) -> None:
-        """Read all that has arrived, in one go: to be done before an engine's end is accounted."""
+        """Read all that has arrived at once; needed before an engine's end is accounted."""
         if self._socket is None or self._loop is None or self._poller is None:
             return
         self._accept(self._socket, self._loop, self._poller)
@@ -185,12 +185,12 @@ class StepsListener:
                 pass
 
     def close(self) -> None:
-        """Hang up on everyone and remove the socket file. Delivers nothing."""
+        """Close all connections and remove the socket file. Delivers nothing."""
         if self._socket is None or self._loop is None or self._poller is None:
             return
         if self._watch is not None:
             self._watch.cancel()
-        # The file goes first: once we no longer listen, it may already be our successor's.
+        # The file is removed first: once we stop listening, it may already be our successor's.
         unlink_if_same(self._path, self._identity)
         self._loop.remove_reader(self._socket)
         self._socket.close()
@@ -212,7 +212,7 @@ class StepsListener:
             except BlockingIOError:
                 return
             except OSError:
-                # Out of descriptors: the caller in the queue would wake us again at once.
+                # Out of descriptors: the queued connection would wake us again at once.
                 self._accept_later(listening, loop, poller)
                 return
             self._took()
@@ -232,7 +232,7 @@ class StepsListener:
             try:
                 poller.add(link, partial(self._read_turn, peer, poller))
             except OSError:
-                # It was the last descriptor; the plugin will try again.
+                # Out of descriptors; the plugin will try again.
                 link.close()
                 self._accept_later(listening, loop, poller)
                 return
@@ -252,7 +252,7 @@ class StepsListener:
             loop.add_reader(listening, self._accept, listening, loop, poller)
 
     def _read_turn(self, peer: _Peer, poller: BatchedPoller) -> bool:
-        """Read about one turn's worth of a connection; return whether there may be more."""
+        """Read about one turn's worth of a connection; return whether more may be waiting."""
         packets: list[bytes] = []
         received, over = 0, False
         while received < MESSAGES_PER_TURN and not over and self._may_take():
@@ -300,7 +300,7 @@ class StepsListener:
         peer.link.close()
         self._peers.remove(peer)
         for key, flags in peer.flags_by_key.items():
-            # A plugin that lost its connection opens the next before it closes the old one.
+            # A plugin that lost its connection opens a new one before it closes the old one.
             if not any(key in other.flags_by_key for other in self._peers):
                 t_ns = self._clock_ns()
                 self._deliver(ControlMessage(MessageKind.DISCONNECTED, key, flags, None, t_ns))

@@ -1,4 +1,4 @@
-"""Local sockets: a listening file made or taken over from a dead daemon, and who connects to it."""
+"""Local sockets: creates or takes over a listening file, and identifies peers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ LONGEST_PATH_BYTES = 107
 BACKLOG = 64
 
 FileIdentity = tuple[int, int]
-"""Device and inode: what a path leads to, whoever puts something else in its place later."""
+"""Device and inode of a path's file, to detect that it was replaced."""
 
 
 class StepsSocketError(DisaggError):
-    """The socket for an engine's steps cannot be had; says which path and why."""
+    """The socket for an engine's steps cannot be created; the text has the path and the cause."""
 
 
 def listening_socket(
     path: Path, mode: int = 0o600, kind: socket.SocketKind = socket.SOCK_SEQPACKET
 ) -> socket.socket:
-    """Return a non-blocking socket that listens at `path` and has these permissions.
+    """Return a non-blocking socket that listens at `path` with these permissions.
 
-    The file of a dead daemon is replaced; a living one is left alone. Raises `StepsSocketError`.
+    A dead daemon's file is replaced, a live one's is not. Raises `StepsSocketError`.
     """
     if len(os.fsencode(path)) > LONGEST_PATH_BYTES:
         raise StepsSocketError(
@@ -55,7 +55,7 @@ def listening_socket(
 
 
 def identity_of(path: Path) -> FileIdentity | None:
-    """What is at a path now, links not followed; None if nothing is, or it cannot be seen."""
+    """Return the file at a path, links not followed; None if missing or inaccessible."""
     try:
         found = path.lstat()
     except OSError:
@@ -64,14 +64,14 @@ def identity_of(path: Path) -> FileIdentity | None:
 
 
 def unlink_if_same(path: Path, identity: FileIdentity | None) -> None:
-    """Remove what we put at a path, and nothing that somebody put there after us."""
+    """Remove our file at a path, unless it was replaced."""
     if identity is not None and identity_of(path) == identity:
         with suppress(OSError):
             path.unlink()
 
 
 def _widen(path: Path, mode: int) -> None:
-    """Set permissions that the umask took away, on the socket and on nothing put in its place."""
+    """Set permissions that the umask removed, only on the socket, not on a replacement."""
     descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
@@ -104,31 +104,31 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class PeerLink(Protocol):
-    """A connected local socket, or what asyncio shows of one."""
+    """A connected local socket, or asyncio's wrapper of one."""
 
     def fileno(self) -> int:
-        """Its descriptor; below 0 once it is closed."""
+        """Return its descriptor; below 0 once it is closed."""
 
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes:
-        """As that of a socket."""
+        """Like `socket.getsockopt`."""
 
 
 def peer_pid(link: socket.socket) -> int:
-    """Return the process that connected; 0 if it lives in a pid namespace we cannot see into."""
+    """Return the connected process's pid; 0 if its pid namespace is not visible to us."""
     return peer_credentials(link)[0]
 
 
 def peer_credentials(link: PeerLink) -> tuple[int, int]:
-    """Return the process that connected, as `peer_pid`, and its user id."""
+    """Return the connected process's pid, as `peer_pid` does, and its user id."""
     credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _gid = _CREDENTIALS.unpack(credentials)
     return int(pid), int(uid)
 
 
 def in_session_of(leader_pid: int, pid: int, proc_root: Path | str = "/proc") -> bool:
-    """Say whether `pid` is the session leader `leader_pid` itself or lives in its session.
+    """Return whether `pid` is the session leader `leader_pid` itself or in its session.
 
-    A process that is gone, or that the kernel does not show us (pid 0), is in no session.
+    A process that is gone or invisible to us (pid 0) is in no session.
     """
     if pid <= 0 or leader_pid <= 0:
         return False
@@ -138,6 +138,6 @@ def in_session_of(leader_pid: int, pid: int, proc_root: Path | str = "/proc") ->
         line = (Path(proc_root) / str(pid) / "stat").read_text(errors="replace")
     except OSError:
         return False
-    # pid (name) state ppid pgrp session …; the name may hold anything, brackets too.
+    # pid (name) state ppid pgrp session …; the name may contain anything, even brackets.
     fields = line.rpartition(")")[2].split()
     return len(fields) > 3 and fields[3] == str(leader_pid)

@@ -1,4 +1,4 @@
-"""Messages of step streams: packets of the wire turned into step records and control messages."""
+"""Decodes packets of step streams into step records and control messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from disagg_exporter.steps.rows import (
 
 _FORMATS = {"B": "u1", "H": "<u2", "I": "<u4", "Q": "<u8", "q": "<i8", "f": "<f4"}
 _SHARED = tuple(name for name in ROW.names or () if name in wire.Record._fields)
-# The fields of 64 bits: two, and those of the totals, which lie side by side.
+# The 64-bit fields: two, and the totals, which are adjacent.
 _LONG = ("sequence", "elapsed_ns", *STEPS_TOTALS, *ELAPSED_TOTALS, *REST_OF_TOTALS)
 _TOTALS = "totals"
 _RECORD_BYTES = slice(12, 16)
@@ -37,7 +37,7 @@ _OF_STEP = attrgetter(*(name for name in Step._fields if name in wire.Record._fi
 
 
 class MessageKind(StrEnum):
-    """What a stream of steps reported: it began a connection, took a step, lives, or hung up."""
+    """Kinds of messages of a stream: it connected, made a step, is alive, or disconnected."""
 
     HELLO = "hello"
     STEP = "step"
@@ -55,11 +55,11 @@ _KINDS = {
 class ControlMessage(NamedTuple):
     """One message of a stream other than a batch of steps; `flags` are those of `wire`.
 
-    `step` is the step taken. In a hello and a heartbeat it holds no work: only the state, the
-    totals and the sequence number that the stream's last step reached. It is None when the
-    stream hung up, which is not its engine's death: the plugin may be back within a second.
-    `in_flight` are the requests that the process has handed to its engine and not got back, as its
-    hello or heartbeat tells; None where it does not. `limits` are the engine's, as a hello tells.
+    `step` holds no work in a hello or heartbeat: only the state, totals and sequence number that
+    the stream's last step reached. It is None when the stream disconnected, which is not its
+    engine's death: the plugin may be back within a second. `in_flight` are the requests that the
+    process has handed to its engine and not got back, by a hello or heartbeat; None if not
+    reported. `limits` are the engine's, as reported in a hello.
     """
 
     kind: MessageKind
@@ -72,7 +72,7 @@ class ControlMessage(NamedTuple):
 
 
 class StepRecords(NamedTuple):
-    """Steps that a stream took one after the other, received at once."""
+    """Consecutive steps of a stream, received together."""
 
     key: StreamKey
     flags: int
@@ -83,9 +83,9 @@ StepEvent = ControlMessage | StepRecords
 
 
 class RecordRun(NamedTuple):
-    """Records of one kind and one stream that follow each other.
+    """Consecutive records of one kind and one stream.
 
-    Steps are rows; a hello or a heartbeat is the lone `step` that says where its stream stands.
+    Steps are rows; a hello or heartbeat is a single `step` with its stream's state.
     """
 
     kind: MessageKind
@@ -97,11 +97,11 @@ class RecordRun(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many they are."""
+        """The number of records."""
         return 1 if self.rows is None else len(self.rows)
 
     def event(self, key: StreamKey) -> StepEvent:
-        """Return the event that they are, of a stream."""
+        """Return them as an event of a stream."""
         if self.rows is not None:
             return StepRecords(key, self.flags, self.rows)
         step, in_flight, limits = self.step, None, None
@@ -116,9 +116,9 @@ class RecordRun(NamedTuple):
 
 
 def record_runs(packets: Sequence[bytes]) -> tuple[list[RecordRun], int]:
-    """Return what packets of one connection say, and how many of them have something wrong.
+    """Return the records in a connection's packets, and the number of invalid packets.
 
-    Of such a packet all is read that comes before what is wrong.
+    An invalid packet is read up to its first error.
     """
     if len(packets) == 1 and (heartbeat := _lone_heartbeat(packets[0])):
         return [heartbeat], 0
@@ -144,7 +144,7 @@ def record_runs(packets: Sequence[bytes]) -> tuple[list[RecordRun], int]:
 
 
 def _record_bytes_of(packet: bytes) -> int | None:
-    """Return how far apart the records of a packet begin; None if it holds none.
+    """Return the distance between records of a packet; None if the packet is invalid.
 
     Records of a later version may be longer than ours.
     """
@@ -155,9 +155,9 @@ def _record_bytes_of(packet: bytes) -> int | None:
 
 
 def _lone_heartbeat(packet: bytes) -> RecordRun | None:
-    """Return the heartbeat that a packet holds, if it is sound and alone there.
+    """Return a packet's heartbeat if it is valid and the only record.
 
-    Idle engines send nothing else. Columns pay for what is many.
+    Idle engines send only these, and numpy columns pay off only for many records.
     """
     if len(packet) != wire.BYTES:
         return None
@@ -185,9 +185,9 @@ def _sound(records: NDArray[np.void]) -> NDArray[np.bool_]:
 def _before_what_is_wrong(
     sound: NDArray[np.bool_], counts: Sequence[int]
 ) -> tuple[NDArray[np.bool_], int]:
-    """Return which records come before the first wrong one of their packet, and how many have one.
+    """Return which records precede their packet's first invalid one, and the invalid packets.
 
-    `counts` are the records of each packet.
+    `counts` are the numbers of records in each packet.
     """
     packets = np.split(sound, np.cumsum(counts)[:-1])
     kept = [np.logical_and.accumulate(packet) for packet in packets]
@@ -197,7 +197,7 @@ def _before_what_is_wrong(
 def _runs(records: NDArray[np.void]) -> Iterator[RecordRun]:
     if not len(records):
         return
-    # A filler step says so itself, in the midst of others.
+    # The flag of a filler step is per record, so it must not split a run.
     flags = records["flags"] & ~np.uint16(wire.DUMMY)
     heads = (records["kind"], records["incarnation"], records["engine_index"], flags)
     changes = np.zeros(len(records) - 1, np.bool_)
@@ -227,7 +227,7 @@ def _rows(records: NDArray[np.void]) -> Rows:
 
 @cache
 def _layout(record_bytes: int) -> np.dtype[Any]:
-    """Return how records lie that begin so many bytes apart."""
+    """Return the layout of records that begin so many bytes apart."""
     letters = re.findall(r"(\d*)([A-Za-z])", wire.LAYOUT.format)
     formats: list[Any] = [
         _FORMATS[letter] for times, letter in letters for _ in range(int(times or 1))

@@ -1,4 +1,4 @@
-"""Why an engine reports no steps although it should, and what to do about it."""
+"""Explains why an engine reports no steps although it should, and the remedy."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ GRACE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class SilenceFacts:
-    """What is known about one engine's stream of steps.
+    """The known facts about one engine's stream of steps.
 
-    `hello_flags` are the `wire` flags of its hello, None before one came. `tokens_advancing` says
-    whether the engine's own page counted tokens lately, None if it has no page.
-    `vllm_plugins` is the value of VLLM_PLUGINS in the engine's environment, None if not set or
-    not known. `refused` counts connections that came from processes not of this engine.
+    `hello_flags` are the `wire` flags of its hello, None before the first. `tokens_advancing`:
+    whether the engine's own page counted tokens recently, None if it has no page. `vllm_plugins`
+    is VLLM_PLUGINS in the engine's environment, None if unset or unknown. `refused` counts
+    connections from processes that are not of this engine.
     """
 
     seconds_since_ready: float
@@ -38,9 +38,9 @@ class SilenceFacts:
 
 
 def explain_silence(facts: SilenceFacts, grace_seconds: float = GRACE_SECONDS) -> str | None:
-    """Return one sentence on what keeps the steps away and the way out; None if nothing does.
+    """Return one sentence on why steps are missing and the remedy; None if none is needed.
 
-    An engine that has no work is silent by right, and so is one within its grace.
+    Silence is normal for an engine without work, and within the grace period.
     """
     if facts.hello_flags is not None and facts.hello_flags & wire.NO_DETAILS:
         return WITHOUT_DETAILS

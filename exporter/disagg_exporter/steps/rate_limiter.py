@@ -1,4 +1,4 @@
-"""A token bucket: so many a second, and so many at once after a rest."""
+"""A token bucket: a steady rate, with bursts after a pause."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 
 class RateLimiter:
-    """Any thread may ask; of two that take the last token at once, one gets it.
+    """A thread-safe token bucket.
 
     Args:
-        per_second: How many tokens come a second; above 0.
-        burst: How many are kept at most, and are there first; by default those of a second.
-        clock_ns: Nanoseconds that only grow.
+        per_second: Tokens added per second; above 0.
+        burst: Capacity and initial number of tokens; by default those of one second.
+        clock_ns: A monotonic clock in nanoseconds.
     """
 
     def __init__(
@@ -29,18 +29,18 @@ class RateLimiter:
         self._lock = threading.Lock()
 
     def available(self) -> int:
-        """Return how many may be taken now."""
+        """Return the tokens that may be taken now."""
         with self._lock:
             self._refill()
             return int(self._tokens)
 
     def spend(self, count: int = 1) -> None:
-        """Take some, after `available` said that there are; what is beyond that is owed."""
+        """Take tokens found by `available`; more than that is owed."""
         with self._lock:
             self._tokens -= count
 
     def take(self) -> bool:
-        """Take one, if there is one."""
+        """Take a token if there is one; return whether it was taken."""
         with self._lock:
             self._refill()
             taken = self._tokens >= 1

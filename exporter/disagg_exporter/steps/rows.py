@@ -1,7 +1,6 @@
-"""Many step records at once, as columns: numpy works on a second of an engine in one go.
+"""Step records as numpy columns, so that a second of an engine's records is handled at once.
 
-A row has the fields of a `Step`, its totals beside them. Numbers that no engine means are cut to
-`LARGEST`.
+A row has the fields of a `Step` and its totals. Implausibly large numbers are limited to `LARGEST`.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ ROW = np.dtype(
 )
 
 STEPS_TOTALS = _TOTALS[:4]
-"""The fields of the steps made so far: context, generation, mixed, dummy."""
+"""The total steps so far: context, generation, mixed, dummy."""
 ELAPSED_TOTALS = _TOTALS[4:8]
-"""The fields of the time they took, in the same order."""
+"""Their total time, in the same order."""
 REST_OF_TOTALS = _TOTALS[8:]
-"""Tokens of prefill and of decode, and drops."""
+"""The total prefill tokens, decode tokens and drops."""
 
 LARGEST = 2**60
-"""What stands for anything larger: 36 years in nanoseconds. The totals of all kinds still sum."""
+"""Replaces anything larger: 36 years in nanoseconds. The sum of all kinds' totals still fits."""
 
 
 def rows_of(steps: Iterable[Step]) -> Rows:
@@ -63,15 +62,15 @@ def totals_of(row: np.void) -> StepTotals:
 
 
 def joined(parts: Iterable[Rows]) -> Rows:
-    """Return rows one after the other, as an array of their own.
+    """Return rows concatenated in a new array.
 
-    As bytes: `np.concatenate` goes through the fields of each part, and takes 20 µs for it.
+    As bytes: `np.concatenate` works field by field, which takes 20 µs.
     """
     return np.frombuffer(bytearray().join([part.tobytes() for part in parts]), ROW)
 
 
 def kinds_of(rows: Rows) -> NDArray[np.int64]:
-    """Return the kind of each step: `wire.step_kind`, for all of them at once."""
+    """Return the kind of each step: `wire.step_kind`, vectorized."""
     tokens, encodes = rows["context_tokens"], rows["encoder_inputs"] > 0
     context = (tokens > 0) | encodes
     if not context.any() and not rows["dummy"].any():
@@ -86,9 +85,9 @@ def kinds_of(rows: Rows) -> NDArray[np.int64]:
 
 
 def kind_of(step: Step) -> int:
-    """Return the step's kind, by the one definition that the engine's own totals use too."""
+    """Return the step's kind, by the definition that the engine's own totals use too."""
     if not (step.context_tokens or step.encoder_inputs or step.dummy):
-        return wire.GENERATION  # what the definition says, without asking: nearly all are such
+        return wire.GENERATION  # a shortcut for nearly all steps, with the same result
     return wire.step_kind(
         context_requests=step.context_requests,
         context_tokens=step.context_tokens,
@@ -101,7 +100,7 @@ def kind_of(step: Step) -> int:
 
 
 def tokens_of(step: Step, kind: int) -> tuple[int, int]:
-    """Return the (prefill, decode) tokens the step computed; cached tokens are nobody's."""
+    """Return the (prefill, decode) tokens the step computed; cached tokens count for neither."""
     if kind == wire.DUMMY_STEP:
         return 0, 0
     if kind == wire.GENERATION:
@@ -114,14 +113,14 @@ def unfinished_tokens(
 ) -> NDArray[np.float64]:
     """Return after each step the tokens computed so far of prompts that have not ended.
 
-    Each is max(the one before + `grown`, 0), and 0 where all have `ended`: there so much is taken
-    off that nothing can be left. A sum that may not fall below 0 is the plain sum less its lowest
-    point so far, if that is below 0.
+    Each is max(the one before + `grown`, 0), and 0 where all have `ended`: there enough is
+    subtracted that nothing is left. A sum that may not fall below 0 is the plain sum less its
+    lowest point so far, if that is below 0.
 
     Args:
         grown: Tokens computed in each step, less those of the prompts that ended in it.
-        ended: After which steps no prompt is under way.
-        before: What it was before the first.
+        ended: Whether no prompt is under way after a step.
+        before: The value before the first step.
     """
     changes = grown.astype(np.float64)
     if ended.any():

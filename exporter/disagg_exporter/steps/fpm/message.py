@@ -1,4 +1,4 @@
-"""ForwardPassMetrics messages: bytes to steps with running totals."""
+"""Decodes ForwardPassMetrics messages into steps with running totals."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Step, StepTotals, StreamKey
 from disagg_exporter.steps.rows import kind_of, tokens_of
 
-# A message has some 500 bytes. The room is for fields to come.
+# A message has some 500 bytes; the rest allows for future fields.
 MAX_BODY_BYTES = 64 * 1024
 KNOWN_VERSION = 1
 
-# More than this is no count of tokens.
+# Token counts above this are invalid.
 _LARGEST = 2**48
 _LONGEST_SECONDS = 3600.0
 
 
 class FpmError(DisaggError):
-    """Bytes that are no message that could be believed; the text says why."""
+    """Bytes that are no valid message; the text says why."""
 
 
 class FpmVersionError(FpmError):
-    """A message of a schema version that we have not read."""
+    """A message of an unsupported schema version."""
 
 
 class Scheduled(msgspec.Struct, frozen=True, gc=False):
-    """What one step computed.
+    """The work of one step.
 
     `sum_prefill_tokens` are the prompt tokens computed in it, `sum_prefill_kv_tokens` those before
     them (cached, or computed in earlier chunks) that it had to read; `sum_decode_kv_tokens` is the
-    context of all decoding requests together.
+    total context of all decoding requests.
     """
 
     num_prefill_requests: int = 0
@@ -43,16 +43,16 @@ class Scheduled(msgspec.Struct, frozen=True, gc=False):
 
 
 class Queued(msgspec.Struct, frozen=True, gc=False):
-    """The requests that were left waiting; those that decoded before were preempted."""
+    """The requests left waiting; the decode ones among them were preempted."""
 
     num_prefill_requests: int = 0
     num_decode_requests: int = 0
 
 
 class FpmMessage(msgspec.Struct, frozen=True, gc=False):
-    """One step, or a sign of life: then all is 0.
+    """One step, or a heartbeat, in which everything is 0.
 
-    What `wall_time` (seconds) measures depends on who sends (`disagg_engine_step_clock_info`).
+    What `wall_time` (seconds) measures depends on the sender (`disagg_engine_step_clock_info`).
     """
 
     version: int = KNOWN_VERSION
@@ -78,11 +78,11 @@ _decode_version = msgspec.msgpack.Decoder(_Version).decode
 
 
 def decode(body: bytes) -> FpmMessage:
-    """Return what a body says.
+    """Return a decoded message.
 
     Raises:
-        FpmVersionError: It is of another version, whatever its fields look like.
-        FpmError: It is too large, no map of the known fields, or says what no step can.
+        FpmVersionError: It is of another version, whatever its fields.
+        FpmError: It is too large, not a map of the known fields, or has impossible values.
     """
     if len(body) > MAX_BODY_BYTES:
         raise FpmError(f"the message is larger than {MAX_BODY_BYTES} bytes")
@@ -118,22 +118,22 @@ def _check(message: FpmMessage) -> None:
                 raise FpmError(f"{name} is {count}, which no count can be")
 
 
-# A number that is smaller than the last one by no more than this is a repetition; by more, its
-# publisher counts anew.
+# A number below the last one by up to this is a duplicate; by more, the publisher has restarted
+# its count.
 REPEATED_WITHIN = 1024
 
 
 class FpmStream:
-    """One publisher's messages, numbered, counted and turned into steps.
+    """Turns one publisher's messages into numbered steps with totals.
 
-    A message carries no totals, so they are kept here: what a gap has swallowed is in none of
-    them, only counted as lost. A sign of life becomes a step that took no time and left nothing
-    running, which is what it says. One that follows another has no number of its own, and is a
-    heartbeat (`is_heartbeat`): it proves no rest, since publishers send it beside long steps, too.
+    Messages carry no totals, so they are kept here: messages lost in a gap are in none of them,
+    only counted as lost. A publisher's first heartbeat after work becomes a step of no length that
+    leaves nothing running. Those that follow get no sequence number and count as heartbeats
+    (`is_heartbeat`): they do not prove rest, since publishers send them during long steps too.
 
     Args:
         engine: Our name of the engine.
-        pid: The process above all of its own.
+        pid: The engine's top process.
         rank: Its data-parallel rank.
     """
 
@@ -149,13 +149,13 @@ class FpmStream:
     def take(
         self, number: int, message: FpmMessage, t_ns: int, kv_cache_tokens: float | None = None
     ) -> Step | None:
-        """Return the step of a message; None for one that came before.
+        """Return the step of a message; None for a duplicate.
 
         Args:
-            number: Counted by the publisher, one up each message.
-            message: What it says.
-            t_ns: When it came, on CLOCK_MONOTONIC: it carries no time itself.
-            kv_cache_tokens: What the engine's cache can hold, where that is known.
+            number: The publisher's count, incremented with each message.
+            message: The message.
+            t_ns: When it arrived, on CLOCK_MONOTONIC: it has no timestamp.
+            kv_cache_tokens: The capacity of the engine's cache, if known.
         """
         last = self._number
         if last is not None and message.worker_id == self._worker:
@@ -183,7 +183,7 @@ class FpmStream:
 
     def _step(self, message: FpmMessage, t_ns: int, kv_cache_tokens: float | None) -> Step:
         done, queued = message.scheduled_requests, message.queued_requests
-        # A request whose KV was transferred computes one token anew in its first step.
+        # A request whose KV was transferred recomputes one token in its first step.
         recompute = 0 < done.sum_prefill_tokens == done.num_prefill_requests
         received = recompute and done.sum_prefill_kv_tokens > 0
         kv_tokens = done.sum_decode_kv_tokens + done.sum_prefill_kv_tokens + done.sum_prefill_tokens
@@ -195,15 +195,15 @@ class FpmStream:
             context_tokens=done.sum_prefill_tokens,
             generation_requests=done.num_decode_requests,
             generation_tokens=done.num_decode_requests,
-            # Whether a prompt ended is not said. Each chunk is taken for a prompt of its own, of
-            # which all that came before was cached: it costs the same.
+            # Whether a prompt ended is not reported. Each chunk is treated as a prompt whose
+            # earlier part was cached: it costs the same.
             computed_tokens=0 if received else done.sum_prefill_tokens,
             cached_tokens=0 if received else done.sum_prefill_kv_tokens,
             external_tokens=done.sum_prefill_kv_tokens if received else 0,
             running=done.num_prefill_requests + done.num_decode_requests,
             waiting=queued.num_prefill_requests + queued.num_decode_requests,
             kv_usage_ratio=min(kv_tokens / kv_cache_tokens, 1.0) if kv_cache_tokens else 0.0,
-            # A rank that only keeps the others company: time, and no request.
+            # A filler step, which only accompanies other ranks' steps: time, but no request.
             dummy=not (message.idle or done.num_prefill_requests or done.num_decode_requests),
             decode_kv_tokens=done.sum_decode_kv_tokens,
         )

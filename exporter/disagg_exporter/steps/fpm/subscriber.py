@@ -1,4 +1,4 @@
-"""The daemon's end of an engine's ForwardPassMetrics: a ZMQ subscription in its loop."""
+"""Receives an engine's ForwardPassMetrics: a ZMQ subscription in the daemon's loop."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import zmq
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.steps.fpm.message import MAX_BODY_BYTES, FpmError, FpmMessage, decode
 
-# So that an engine which floods us cannot keep the daemon from everything else.
+# So that an engine that floods the daemon cannot block its other work.
 MESSAGES_PER_TURN = 256
 
-# What has been read empty is left alone for a moment: an engine that steps a hundred times a second
-# then wakes us twenty times.
+# Pause after a socket has been read empty: an engine with a hundred steps a second then wakes the
+# daemon twenty times.
 REST_SECONDS = 0.05
 
-# More than that waiting, and we are the slow one: the oldest are lost, and counted by their gap.
+# Beyond this many queued messages the oldest are lost, and counted by the gap in numbers.
 _MOST_WAITING = 10_000
 
 Deliver = Callable[[int, FpmMessage, int], None]
-"""Takes a message's number, what it says, and when it came."""
+"""Receives a message's number, the message, and its time of arrival."""
 
 
 class FpmSocketError(DisaggError):
-    """An address that ZMQ cannot subscribe to; the text says which and why."""
+    """An address that ZMQ cannot subscribe to; the text gives it and the cause."""
 
 
 class FpmSubscriber:
-    """One publisher, listened to from `open` to `close`.
+    """Receives one publisher's messages from `open` to `close`.
 
-    Whether it is the engine's own is for the caller to know: ZMQ does not say who publishes.
+    The caller must know that it is the engine's own: ZMQ does not identify the publisher.
 
     Args:
         address: `tcp://127.0.0.1:PORT` or `ipc://PATH`.
@@ -58,12 +58,12 @@ class FpmSubscriber:
 
     @property
     def is_open(self) -> bool:
-        """Whether it listens."""
+        """Whether it is subscribed."""
         return self._socket is not None
 
     def open(self, loop: AbstractEventLoop) -> None:
-        """Subscribe; the publisher may come later. Raises `FpmSocketError`."""
-        # ZMQ means one context for a whole process: each has two threads of its own.
+        """Subscribe; the publisher may start later. Raises `FpmSocketError`."""
+        # One context per process, as ZMQ recommends: each context has two threads.
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         listening = context.socket(zmq.SUB)
         listening.setsockopt(zmq.LINGER, 0)
@@ -79,7 +79,7 @@ class FpmSubscriber:
         loop.call_soon(self._take_turn, listening, loop)
 
     def close(self) -> None:
-        """Hang up. Delivers nothing."""
+        """Close the subscription. Delivers nothing."""
         if self._socket is None or self._loop is None:
             return
         self._loop.remove_reader(self._socket.fileno())
@@ -87,19 +87,19 @@ class FpmSubscriber:
         self._socket = None
 
     def drain(self) -> None:
-        """Read all that has arrived, in one go."""
+        """Read all that has arrived at once."""
         if self._socket is not None:
             while self._read_turn(self._socket) == MESSAGES_PER_TURN:
                 pass
 
     def _take_turn(self, listening: zmq.Socket[bytes], loop: AbstractEventLoop) -> None:
-        """Read what waits; come again at once, after a rest, or when something comes."""
+        """Read one turn; schedule the next at once, after a pause, or on arrival."""
         if self._socket is not listening:
             return
         try:
             received = self._read_turn(listening)
         except Exception:
-            # What one message did must not silence those behind it.
+            # An error with one message must not block those after it.
             loop.call_later(self._rest_seconds, self._take_turn, listening, loop)
             raise
         if received == MESSAGES_PER_TURN:
@@ -107,7 +107,7 @@ class FpmSubscriber:
         elif received:
             loop.call_later(self._rest_seconds, self._take_turn, listening, loop)
         else:
-            # ZMQ's descriptor signals once that something has come, and only after all was read.
+            # ZMQ's descriptor signals an arrival only once, and only after everything was read.
             loop.add_reader(listening.fileno(), self._wake, listening, loop)
 
     def _wake(self, listening: zmq.Socket[bytes], loop: AbstractEventLoop) -> None:
