@@ -1,1 +1,1 @@
-"""Both ends of HTTP: the pages that we ask for, and the one that we serve."""
+"""HTTP: the client that fetches pages, and the server of our own."""

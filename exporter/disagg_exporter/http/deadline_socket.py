@@ -1,7 +1,7 @@
-"""A TCP socket with an end: past its deadline it refuses to go on.
+"""A TCP socket with a deadline for all its operations.
 
-A plain socket timeout begins again with every byte, so a peer that drips holds its reader for
-ever.
+A plain socket timeout restarts with every byte, so a peer that sends slowly could hold its reader
+for ever.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 
 class DeadlineSocket(socket.socket):
-    """A socket on which everything from `limit()` on shares one deadline.
+    """A socket on which everything after `limit()` shares one deadline.
 
-    One of another kind, such as TLS, inherits from this before its kind.
+    A subclass of another socket class, such as TLS, must inherit from this one first.
     """
 
     _deadline_seconds = float("inf")
 
     def limit(self, seconds: float) -> None:
-        """Allow `seconds` from now, in place of what was left."""
+        """Set the deadline to `seconds` from now."""
         self._deadline_seconds = time.monotonic() + seconds
 
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
@@ -39,7 +39,7 @@ class DeadlineSocket(socket.socket):
         super().sendall(data, flags)
 
     def check_deadline(self) -> None:
-        """Let the next operation take what is left of the time, or raise TimeoutError."""
+        """Set the next operation's timeout to the remaining time, or raise TimeoutError."""
         left = self._deadline_seconds - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")

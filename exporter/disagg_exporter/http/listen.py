@@ -1,4 +1,4 @@
-"""Where the metrics page is listened for: the text of a node file, to an address and a socket."""
+"""The metrics page's listening socket, from the address in a node file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import dataclass
 
 from disagg_exporter.errors import DisaggError
 
-# Connections that the kernel holds for us; where it has no place left, a client tries again only
-# after a second.
+# Connections that the kernel queues; when the queue is full, a client retries only after a second.
 _BACKLOG = 1024
 _OPTION = {"listen: metrics:": ", `--port`"}
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class ListenError(DisaggError):
-    """The page cannot be listened for; its text names the address and the way out."""
+    """The listening socket cannot be opened; the text has the address and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +47,12 @@ def parse_listen(text: str) -> ListenAddress:
 
 
 def open_listener(address: ListenAddress, key: str = "listen: metrics:") -> socket.socket:
-    """Bind and listen; without a host, on IPv6 and IPv4 together where the machine has both.
+    """Bind and listen; without a host, on both IPv6 and IPv4 if the machine has both.
 
-    `key` is where the node file names the address.
+    `key` is the node file's key of the address.
 
     Raises:
-        ListenError: The port is taken, the host is not of this machine, or it may not be used.
+        ListenError: The port is taken or not permitted, or the host is not of this machine.
     """
     try:
         if address.host or not socket.has_dualstack_ipv6():
@@ -61,7 +60,7 @@ def open_listener(address: ListenAddress, key: str = "listen: metrics:") -> sock
         try:
             return _listen(address, dual=True)
         except OSError as error:
-            # A kernel can know IPv6 and have it switched off on every interface.
+            # A kernel may support IPv6 but have it disabled on every interface.
             if error.errno not in _NO_SUCH_ADDRESS:
                 raise
             return _listen(address, dual=False)

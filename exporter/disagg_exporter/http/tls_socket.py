@@ -1,4 +1,4 @@
-"""Either end of a TLS connection, under one deadline from the handshake on."""
+"""The server's end of a TLS connection, under one deadline including the handshake."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from disagg_exporter.http.deadline_socket import DeadlineSocket
 
 HANDSHAKE = 0x16
-"""The first byte of every TLS connection: a record of the handshake."""
+"""The first byte of every TLS connection: a handshake record."""
 
 
 class StrangerError(OSError):
-    """A client with a good certificate that is not meant for us."""
+    """A client with a valid certificate that has none of the required names."""
 
 
 class DeadlineTlsSocket(DeadlineSocket, ssl.SSLSocket):  # type: ignore[misc] # names its buffers oddly
-    """A TLS socket on which everything from `limit()` on shares one deadline."""
+    """A TLS socket on which everything after `limit()` shares one deadline."""
 
 
 def wrap(context: ssl.SSLContext, client: DeadlineSocket) -> DeadlineTlsSocket:
-    """Take over a connection that was just accepted; the handshake is still to be done."""
+    """Wrap a connection that was just accepted; `greet` does the handshake."""
     context.sslsocket_class = DeadlineTlsSocket
     wrapped = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
     assert isinstance(wrapped, DeadlineTlsSocket)
@@ -31,17 +31,17 @@ def wrap(context: ssl.SSLContext, client: DeadlineSocket) -> DeadlineTlsSocket:
 
 
 def speaks_tls(client: DeadlineSocket) -> bool:
-    """Whether the client began with a handshake; raises OSError where it begins nothing."""
+    """Return whether the client begins with a TLS handshake; waits for its first byte."""
     first = bytearray(1)
     return not client.recv_into(first, 1, socket.MSG_PEEK) or first[0] == HANDSHAKE
 
 
 def greet(client: DeadlineTlsSocket, names: frozenset[str]) -> None:
-    """Shake hands; with `names`, only with who has a certificate for one of them.
+    """Do the handshake; with `names`, the client's certificate must have one of them.
 
     Raises:
-        StrangerError: The certificate is for none of the names.
-        OSError: There were no hands to shake: another protocol, no time, no certificate.
+        StrangerError: The certificate has none of the names.
+        OSError: The handshake failed: another protocol, a timeout, no certificate.
     """
     client.check_deadline()
     client.do_handshake()
@@ -51,7 +51,7 @@ def greet(client: DeadlineTlsSocket, names: frozenset[str]) -> None:
 
 
 def plain_name(text: str) -> str:
-    """A name as it is compared: an IP address in its one shortest spelling."""
+    """Return a name in the form for comparison: an IP address in its shortest spelling."""
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
@@ -59,7 +59,7 @@ def plain_name(text: str) -> str:
 
 
 def certificate_names(certificate: Mapping[str, Any]) -> Iterator[str]:
-    """The subject alternative names of a certificate, as `plain_name` writes them."""
+    """Yield a certificate's subject alternative names, as `plain_name` writes them."""
     for kind, name in certificate.get("subjectAltName", ()):
         if kind in ("DNS", "email", "URI"):
             yield str(name)

@@ -1,4 +1,4 @@
-"""How a server that speaks TLS was verified, and what can be wrong; loads no `ssl` itself."""
+"""How a TLS server is verified, and the possible faults; does not import `ssl`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_exporter.errors import DisaggError
 
 
 class Verified(StrEnum):
-    """How a server was known to be the one that was meant."""
+    """How a server's identity was verified."""
 
     CA = "ca"
     PINNED = "pinned"
@@ -19,7 +19,7 @@ class Verified(StrEnum):
 
 
 class TlsFault(StrEnum):
-    """Why no page came, where TLS is the reason; `text` says it in one line without values."""
+    """Why TLS prevented a fetch; `text` is the reason in one line without values."""
 
     text: str
 
@@ -39,7 +39,7 @@ class TlsFault(StrEnum):
     FAILED = "handshake_failed", "the TLS handshake failed"
 
     def __new__(cls, value: str, text: str = "") -> Self:
-        """Make a member of its word and its text."""
+        """Create a member from its value and text."""
         fault = str.__new__(cls, value)
         fault._value_, fault.text = value, text
         return fault
@@ -51,15 +51,15 @@ SPEAKING_FAULTS = frozenset(TlsFault) - {
     TlsFault.UNREADABLE,
     TlsFault.FAILED,
 }
-"""Those that only a server can cause which is there and works."""
+"""The faults that only a working server can cause."""
 
 
 class TlsError(DisaggError):
-    """TLS with a server does not come about, or no longer.
+    """TLS with a server failed, at its start or later.
 
     Args:
-        fault: Why.
-        detail: What OpenSSL or the system says of it.
+        fault: The reason.
+        detail: The message of OpenSSL or the system.
     """
 
     def __init__(self, fault: TlsFault, detail: str = "") -> None:
@@ -69,12 +69,12 @@ class TlsError(DisaggError):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """By what a server is known: the first that is given of these, in this order.
+    """How to verify a server: by the first of these that is given, in this order.
 
-    `ca_file` has the certificates of those who may have signed its own, which must be for
-    `server_name`, else for the host that it is asked at. `pinned` are the server's own
-    certificates in PEM, of which it must show one, whatever host it is asked at. With `insecure`
-    any server is believed. `cert_file` and `key_file` are our own, for a server that asks for it.
+    `ca_file` has the certificates of accepted signers; the server's own must be for `server_name`,
+    else for the requested host. `pinned` are the server's own certificates in PEM, of which it must
+    present one, whatever the requested host. With `insecure` any server is accepted. `cert_file`
+    and `key_file` are our own, for a server that requires them.
     """
 
     ca_file: Path | None = None
@@ -86,7 +86,7 @@ class Trust:
 
     @property
     def verified(self) -> Verified:
-        """How a server is verified by it.
+        """How a server is verified.
 
         Raises:
             TlsError: Nothing is trusted.

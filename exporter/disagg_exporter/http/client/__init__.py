@@ -1,1 +1,1 @@
-"""HTTP client of the daemon: many small pages polled from one thread over kept connections."""
+"""HTTP client of the daemon: polls many small pages on one thread over kept connections."""

@@ -1,4 +1,4 @@
-"""One HTTP exchange: the request as it is sent, and its response, parsed as it arrives."""
+"""One HTTP exchange: the encoded request, and its response, parsed as it arrives."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls
 
 Address = tuple[socket.AddressFamily, Any]
-"""A server's address, as the socket module takes it."""
+"""A server's address, as the socket module expects it."""
 
-# A head is parsed again with every piece, and each chunk costs the same: engines' heads have some
+# A head is parsed again with every piece, and each chunk has a fixed cost: engines' heads have some
 # hundred bytes, their pages some hundred chunks.
 MAX_HEAD_BYTES = 16 * 1024
 _MAX_BETWEEN_BYTES = 256 * 1024
@@ -27,7 +27,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?")
 _NOT_HTTP = "the answer is not HTTP"
 _MAX_LINE_BYTES = 1024
 _UNTIL_CLOSED = -1
-# A record of TLS: an alert, or part of a handshake.
+# A TLS record: an alert, or part of a handshake.
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 
 
@@ -35,7 +35,7 @@ _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 class FetchRequest:
     """A GET request.
 
-    `key` names its owner, who has one request at a time; the connection is kept for the next one.
+    `key` names its owner, which has one request at a time and keeps the connection for the next.
     `addresses` are the server's, tried in turn. `deadline_seconds` covers connecting, sending and
     every byte of the response. `bearer` is a token that the server requires. `tls` holds the TLS
     settings; None for plain HTTP.
@@ -54,11 +54,11 @@ class FetchRequest:
         return urlsplit(self.url).hostname or ""
 
     def encoded(self, *, keep: bool) -> bytes:
-        """Return the request as it is sent; `keep` asks the server to keep the connection."""
+        """Return the encoded request; `keep` asks the server to keep the connection open."""
         parts = urlsplit(self.url)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         authorization = f"Authorization: Bearer {self.bearer}\r\n" if self.bearer else ""
-        # Without `Accept`, client libraries answer OpenMetrics and rename `vllm:x`.
+        # Without `Accept`, client libraries respond with OpenMetrics and rename `vllm:x`.
         return (
             f"GET {path} HTTP/1.1\r\nHost: {parts.netloc.rpartition('@')[2]}\r\n"
             "Accept: text/plain;version=0.0.4\r\nAccept-Encoding: identity\r\n"
@@ -70,7 +70,7 @@ class FetchRequest:
 class FetchResult:
     """The result of a request: the page, or an error.
 
-    The error is an `EngineUnreachable`, or an exception that nobody foresaw.
+    The error is an `EngineUnreachable`, or an unexpected exception.
     """
 
     request: FetchRequest
@@ -81,7 +81,7 @@ class ResponseParser:
     """Parses the response to one GET. `status` is 0 until its head has arrived.
 
     Args:
-        max_bytes: The largest body that is accepted.
+        max_bytes: The largest accepted body.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -111,7 +111,7 @@ class ResponseParser:
         """Add the next bytes; return True if the response is complete, or its status is not 200.
 
         Raises:
-            ResponseError: This is not HTTP, or too large.
+            ResponseError: The response is not HTTP, or too large.
         """
         self._taken_bytes += len(data)
         while not self.status:
@@ -133,7 +133,7 @@ class ResponseParser:
         return self._take_chunks(data) if self._chunked else self._take_plain(data)
 
     def end(self) -> None:
-        """Handle the server's closing the connection; the response is complete if this returns.
+        """Handle the end of the connection; the response is complete if this returns.
 
         Raises:
             ResponseError: It is not complete.
@@ -182,7 +182,7 @@ class ResponseParser:
         if self._size + self._left > self._max_bytes:
             raise self._too_large()
         if len(data) > self._left:
-            # More than was announced: what follows is unknown.
+            # More than announced: the state of the connection is unknown.
             self.keeps_open, data = False, data[: self._left]
         self._left -= len(data)
         self._keep(data)
@@ -207,7 +207,7 @@ class ResponseParser:
         return False
 
     def _take_line(self, line: bytes) -> bool:
-        """Parse a line between chunks; return True if it is the last of the response."""
+        """Parse a line between chunks; return whether it is the last of the response."""
         self._between_bytes += len(line) + 2
         if self._between_bytes > _MAX_BETWEEN_BYTES:
             raise ResponseError("the answer comes in too many pieces")
@@ -228,7 +228,7 @@ class ResponseParser:
         return False
 
     def _check_size(self) -> None:
-        """Count more than the body: a server may send endless heads, or empty chunks."""
+        """Limit all bytes, not only the body: a server may send endless heads or empty chunks."""
         if self._taken_bytes > self._max_bytes + MAX_HEAD_BYTES:
             raise self._too_large()
 
@@ -244,5 +244,5 @@ class ResponseParser:
 
 
 def _may_begin(text: bytes) -> bool:
-    """Whether an HTTP response may begin with this."""
+    """Return whether an HTTP response may begin with this."""
     return b"HTTP/1.".startswith(text[:7])

@@ -1,8 +1,8 @@
-"""Fetches a page from each of many servers, on one thread; one that hangs delays no other.
+"""Fetches pages from many servers on one thread; a hanging server delays no other.
 
-Whatever fetching one raises is reported as its result, and ends the fetch of no other.
+An exception in one fetch becomes its result and does not affect the others.
 
-A connection is kept for the next page if its server keeps it: a new one costs as much as the page.
+Connections are kept if their server allows it: a new one costs as much as the page.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _READ_BYTES = 256 * 1024
 
 @dataclass(slots=True, eq=False)
 class _Conn:
-    """A connection with a request on its way; a kept one has been answered.
+    """A connection with a request in flight, or kept after its answer.
 
-    `sock` is the `plain` socket, or what speaks TLS on it; then `tls` is the same.
+    `sock` is the `plain` socket or the TLS channel on it; `tls` is that channel too.
     """
 
     plain: socket.socket
@@ -48,10 +48,10 @@ class _Conn:
 
 
 class PagePoller:
-    """The requests on their way. Only `wake` may be called from another thread.
+    """The requests in flight. Only `wake` may be called from another thread.
 
     Args:
-        max_bytes: How large a page may be.
+        max_bytes: The largest accepted page.
         keep: Whether connections are kept for the next request.
     """
 
@@ -63,7 +63,7 @@ class PagePoller:
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._ending, self._ended = threading.Lock(), False
         with contextlib.ExitStack() as undo:
-            # A kept exception would keep open what was opened before the last descriptor.
+            # On an error, close what was opened: a kept exception would keep it open.
             self._selector = undo.enter_context(selectors.DefaultSelector())
             self._waking = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             undo.callback(os.close, self._waking)
@@ -71,7 +71,7 @@ class PagePoller:
             undo.pop_all()
 
     def submit(self, request: FetchRequest) -> None:
-        """Begin to fetch; the result is returned by `poll`."""
+        """Start a fetch; `poll` returns its result."""
         with self._guarded(request):
             self._submit(request, time.monotonic() + request.deadline_seconds)
 
@@ -111,19 +111,19 @@ class PagePoller:
         return results
 
     def wake(self) -> None:
-        """Let the present `poll`, or the next one, return at once; nothing after `close`."""
-        # Once closed, the number may be that of another descriptor.
+        """Let the current or next `poll` return at once; does nothing after `close`."""
+        # After closing, the number may belong to another descriptor.
         with self._ending:
             if not self._ended:
                 os.eventfd_write(self._waking, 1)
 
     def forget(self, key: str) -> None:
-        """Hang up on a server; its request has no result."""
+        """Close a server's connection; its request has no result."""
         if conn := self._connections.get(key):
             self._drop(conn)
 
     def close(self) -> None:
-        """Hang up on all; it cannot be used again."""
+        """Close all connections; the poller cannot be used again."""
         for conn in tuple(self._connections.values()):
             self._drop(conn)
         self._selector.close()
@@ -133,7 +133,7 @@ class PagePoller:
 
     @contextlib.contextmanager
     def _guarded(self, request: FetchRequest) -> Iterator[None]:
-        """Do something for a request; what it raises becomes its result, and ends here."""
+        """Turn an exception in the block into the request's result."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - one server is not to end what others are asked
@@ -144,7 +144,7 @@ class PagePoller:
         self, request: FetchRequest, end_seconds: float, untried: tuple[Address, ...]
     ) -> None:
         if request.tls is None and request.url.startswith("https:"):
-            # Never in the clear where TLS was meant.
+            # Never send plain text where TLS was intended.
             raise TlsError(TlsFault.NO_TRUST)
         parser, payload = ResponseParser(self._max_bytes), request.encoded(keep=self._keep)
         why = "the host has no address"
@@ -166,14 +166,14 @@ class PagePoller:
                 self._selector.register(conn.sock, selectors.EVENT_READ, conn)
                 self._connections[request.key] = conn
                 unless_kept.pop_all()
-            # On the same host the connection is there at once.
+            # On the same host the connection is established at once.
             self._send(conn)
             return
         self._finish(request, EngineUnreachable(f"{request.url}: {why}"))
 
     def _go_on(self, conn: _Conn) -> None:
         if conn.answered:
-            # Whatever a server sends unasked, most likely that it hangs up.
+            # Unsolicited data; most likely the server closes the connection.
             self._drop(conn)
             return
         with self._guarded(conn.request):
@@ -199,12 +199,12 @@ class PagePoller:
             self._selector.modify(conn.sock, event, conn)
 
     def _receive(self, conn: _Conn) -> None:
-        """Read all that has come: what came in time is an answer, however late we get to it."""
+        """Read all that has arrived: an answer that arrived in time counts, even if read late."""
         while self._receive_some(conn):
             pass
 
     def _receive_some(self, conn: _Conn) -> bool:
-        """Read some of an answer; return whether more of it may be there already."""
+        """Read a part of an answer; return whether more may be available now."""
         try:
             count = conn.sock.recv_into(self._buffer)
         except BlockingIOError:
@@ -222,7 +222,7 @@ class PagePoller:
             whole = True
         if whole and conn.parser.status != 200:
             url, status = conn.request.url, conn.parser.status
-            # Which status it is, a server may change at each scrape.
+            # The cause omits the status, which may change at each scrape.
             cause = f"{url}: does not answer 200"
             why = f"{url}: answers {status} instead of 200"
             self._refuse(conn, EngineRefused(why, cause=cause, status=status))
@@ -236,7 +236,7 @@ class PagePoller:
         return not whole
 
     def _lost(self, conn: _Conn, why: str) -> None:
-        """Try elsewhere: a kept connection may have been closed while we asked."""
+        """Retry on other addresses: a kept connection may have been closed during the request."""
         if conn.tls is not None and (said := conn.tls.last_words()) is not None:
             raise said
         untried = conn.request.addresses if conn.reused else conn.untried
@@ -244,7 +244,7 @@ class PagePoller:
             self._hang_up(conn)
             self._connect(conn.request, conn.end_seconds, untried)
         else:
-            # A server that speaks no TLS, or wants a certificate of ours, may just hang up.
+            # A server without TLS, or one that requires our certificate, may just close.
             unanswered = conn.tls is not None and not conn.parser.begun
             self._fail(conn, why, TlsFault.HUNG_UP if unanswered else None)
 
@@ -270,11 +270,11 @@ class PagePoller:
             conn.sock.close()
 
     def _drop(self, conn: _Conn) -> None:
-        """Hang up where no request depends on how that goes."""
+        """Close a connection, ignoring errors: no request depends on it."""
         with contextlib.suppress(Exception):
             self._hang_up(conn)
 
 
 def _same_server(kept: FetchRequest, request: FetchRequest) -> bool:
-    """Whether a connection for one request serves for another."""
+    """Return whether a connection for one request can be used for another."""
     return kept.addresses == request.addresses and kept.tls is request.tls

@@ -1,4 +1,4 @@
-"""Fetches an engine's metrics page, within a deadline that covers everything."""
+"""Fetches an engine's metrics page within a single deadline."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def fetch(
     max_bytes: int = MAX_PAGE_BYTES,
     tls: ClientTls | None = None,
 ) -> bytes:
-    """Return the body of the page at an address.
+    """Return the body of the page at a URL.
 
-    The deadline covers connecting, sending and every byte of the answer; only the look-up of a
-    host *name* is left to the resolver's own patience. Redirects are not followed. With an
-    `https://` address `tls` says how its server is known.
+    The deadline covers connecting, sending and every byte of the answer, but not the lookup of a
+    host *name*, which has the resolver's own timeout. Redirects are not followed. With an
+    `https://` URL, `tls` determines how the server is verified.
 
     Raises:
-        EngineRefused: The answer is no 200.
-        EngineUnreachable: Nothing listens, no whole answer came in time, or it is larger than
-            `max_bytes`, or cut off.
+        EngineRefused: The status is not 200.
+        EngineUnreachable: Nothing listens, no complete answer arrived in time, or it is larger
+            than `max_bytes` or cut off.
     """
     request = FetchRequest(url, url, look_up(url), deadline_seconds, tls=tls)
     try:
@@ -45,17 +45,17 @@ def fetch(
             (result,) = poller.poll()
         if isinstance(result.page, Exception):
             raise result.page
-    except OSError as error:  # ours, such as no descriptor left
+    except OSError as error:  # our own error, such as no descriptor left
         raise EngineUnreachable(f"{url}: {error.strerror}") from None
     return result.page
 
 
-@lru_cache(maxsize=256)  # each page is asked for every second, and has one address for hours
+@lru_cache(maxsize=256)  # pages are fetched every second, at addresses that seldom change
 def addresses_at_hand(url: str) -> tuple[Address, ...] | None:
-    """Where the server of an address is; None if its name has to be looked up.
+    """Return the addresses of a URL's server; None if its name has to be looked up.
 
     Raises:
-        EngineUnreachable: It is no address of a page.
+        EngineUnreachable: It is not a page's URL.
     """
     host, port = _server(url)
     try:
@@ -65,10 +65,10 @@ def addresses_at_hand(url: str) -> tuple[Address, ...] | None:
 
 
 def look_up(url: str) -> tuple[Address, ...]:
-    """Where the server of an address is; asks the resolver, which may take its time.
+    """Return the addresses of a URL's server; the resolver may take long.
 
     Raises:
-        EngineUnreachable: It is no address of a page, or of no host.
+        EngineUnreachable: It is not a page's URL, or the host has no address.
     """
     return _found(url, *_server(url))
 
@@ -84,7 +84,7 @@ def _found(url: str, host: str, port: int, flags: int = 0) -> tuple[Address, ...
 
 
 def _server(url: str) -> tuple[str, int]:
-    """The host and the port of an address."""
+    """Return the host and port of a URL."""
     try:
         parts = urlsplit(url)
         sound = bool(parts.scheme in _PORTS and parts.hostname) and parts.port != 0

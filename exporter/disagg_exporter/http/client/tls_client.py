@@ -1,7 +1,7 @@
-"""A client's end of TLS that never blocks: every byte that it reads counts, the handshake's too.
+"""A non-blocking TLS client that counts every byte it reads, including the handshake's.
 
-OpenSSL is given what has come piece by piece (`MemoryBIO`). Left to read from the socket itself it
-would go on as long as a server sends what is no answer, such as one ticket after the other.
+OpenSSL gets the received bytes piece by piece (`MemoryBIO`). If it read from the socket itself, it
+would continue for as long as a server sends bytes that are no answer, such as endless tickets.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from typing import cast
 from disagg_exporter.http.tls_words import TlsError, TlsFault, Trust, Verified
 
 OVERHEAD_BYTES = 256 * 1024
-"""What a server may send around one answer: certificates, tickets, the records' own frames."""
+"""Limit for bytes around one answer: certificates, tickets, the records' framing."""
 _READ_BYTES = 64 * 1024
 
 # X509_V_ERR_… of OpenSSL's x509_vfy.h.
 _EXPIRED = (9, 10)
 _OTHER_NAME = (62, 64)
 _NO_ISSUER = (2, 18, 19, 20, 21)
-# Alerts of a server that wants a certificate of its client's.
+# Alerts of a server that requires a client certificate.
 _WANTS_OURS = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "ALERT_ACCESS_DENIED")
-# What the first bytes of another protocol look like to OpenSSL.
+# OpenSSL's reasons when the first bytes are of another protocol.
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "BAD_RECORD_TYPE")
 
 
 class ClientTls:
-    """How to speak TLS with one server: made once, for many connections.
+    """The TLS settings for one server, created once for many connections.
 
     Args:
-        trust: By what the server is known.
+        trust: How the server is verified.
 
     Raises:
         TlsError: Nothing is trusted, or a file cannot be used.
@@ -49,10 +49,10 @@ class ClientTls:
         self._context = _context(trust, self.verified, pinned)
 
     def channel(self, sock: socket.socket, host: str) -> TlsChannel:
-        """Take over a socket that is connecting to the server, which is asked for by `host`.
+        """Wrap a socket that is connecting to the server at `host`.
 
         Raises:
-            TlsError: No certificate can be for such a name.
+            TlsError: The name cannot be in a certificate.
         """
         name = self._trust.server_name or host
         try:
@@ -62,13 +62,13 @@ class ClientTls:
 
 
 class TlsChannel:
-    """What passes for a non-blocking socket, and speaks TLS on one.
+    """TLS on a non-blocking socket, with the interface of such a socket.
 
     Args:
         sock: Connecting or connected.
-        context: Whom to trust.
-        server_name: Which name to expect.
-        pinned: If any, the certificates (DER) of which the server must show one.
+        context: The trust settings.
+        server_name: The expected name.
+        pinned: If not empty, the certificates (DER) of which the server must present one.
     """
 
     def __init__(
@@ -87,28 +87,28 @@ class TlsChannel:
         self._overhead_left = OVERHEAD_BYTES
 
     def fileno(self) -> int:
-        """The descriptor of the socket."""
+        """Return the socket's descriptor."""
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Close the socket, without a word."""
+        """Close the socket without notifying the server."""
         self._sock.close()
 
     def begin_answer(self) -> None:
-        """Take that a new answer is awaited, with its own allowance of bytes around it."""
+        """Reset the allowance of bytes around an answer: a new one is awaited."""
         self._overhead_left = OVERHEAD_BYTES
 
     def awaits(self, unsent: bytes) -> int:
-        """For which event of the socket to wait; `unsent` is what is still to be sent."""
+        """Return the socket event to wait for; `unsent` is what is yet to be sent."""
         waits_to_send = self._unsent or (self._shaken and unsent)
         return selectors.EVENT_WRITE if waits_to_send else selectors.EVENT_READ
 
     def send(self, data: bytes) -> int:
-        """Send, shaking hands first; all or nothing.
+        """Send all or nothing, after the handshake.
 
         Raises:
-            BlockingIOError: It has to be waited.
-            TlsError: TLS does not come about.
+            BlockingIOError: The caller has to wait.
+            TlsError: TLS fails.
             OSError: The connection is lost.
         """
         self._shake()
@@ -120,7 +120,7 @@ class TlsChannel:
         return count
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Receive; 0 once the server has said that it is over.
+        """Receive; 0 once the server has ended the TLS session.
 
         Raises:
             As `send`.
@@ -139,7 +139,7 @@ class TlsChannel:
                 return count
 
     def last_words(self) -> TlsError | None:
-        """Why a server has hung up that said so first, as one does that wants a certificate."""
+        """Return the TLS alert that preceded a close, such as for a missing client certificate."""
         try:
             self._shake()
             self.recv_into(memoryview(bytearray(1)))
@@ -161,15 +161,15 @@ class TlsChannel:
                 raise self._failure(error) from None
             else:
                 self._shaken = True
-                # OpenSSL is content with what a pinned one has signed.
+                # OpenSSL also accepts a certificate signed by a pinned one.
                 if self._pinned and self._tls.getpeercert(binary_form=True) not in self._pinned:
                     raise TlsError(TlsFault.NOT_PINNED)
 
     def _receive(self) -> None:
-        """Take what has come; the first bytes show whether it is TLS at all."""
+        """Pass the received bytes to OpenSSL, within the allowance."""
         data = self._sock.recv(_READ_BYTES)
         if not data:
-            # Hung up in the middle of a record, or of the handshake.
+            # Closed within a record or the handshake.
             raise ConnectionResetError(errno.ECONNRESET, "closed without the end of TLS")
         self._overhead_left -= len(data)
         if self._overhead_left < 0:
@@ -177,13 +177,13 @@ class TlsChannel:
         self._incoming.write(data)
 
     def _flush(self) -> None:
-        """Send what OpenSSL wants to be sent."""
+        """Send OpenSSL's outgoing bytes."""
         while self._unsent or self._outgoing.pending:
             self._unsent = self._unsent or self._outgoing.read()
             self._unsent = self._unsent[self._sock.send(self._unsent) :]
 
     def _say_why(self) -> None:
-        """Let the server know why we hang up; its log is read, too."""
+        """Send the server an alert with the reason, for its log."""
         with suppress(OSError):
             self._flush()
 
@@ -203,14 +203,14 @@ def _fault_of_certificate(code: int, *, pinned: bool) -> TlsFault:
     if code in _EXPIRED:
         return TlsFault.EXPIRED
     if pinned and code in _NO_ISSUER:
-        # A pinned one is its own issuer to OpenSSL: it is none of them, nor signed by any.
+        # OpenSSL trusts pinned ones as issuers: it is neither pinned nor signed by a pinned one.
         return TlsFault.NOT_PINNED
     return TlsFault.OTHER_NAME if code in _OTHER_NAME else TlsFault.UNTRUSTED
 
 
 def _context(trust: Trust, verified: Verified, pinned: Sequence[bytes]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # As in Go, a server's certificate may itself be what is trusted.
+    # As in Go, a server's certificate may itself be trusted.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     reading: Path | None = None
     try:
@@ -218,7 +218,7 @@ def _context(trust: Trust, verified: Verified, pinned: Sequence[bytes]) -> ssl.S
             reading = trust.ca_file
             context.load_verify_locations(cafile=reading)
         elif verified is Verified.PINNED:
-            # It is known itself, so neither its name nor who signed it matters.
+            # The certificate itself is known, so neither its name nor its signer matters.
             context.check_hostname = False
             context.load_verify_locations(cadata=b"".join(pinned))
         else:
@@ -228,7 +228,7 @@ def _context(trust: Trust, verified: Verified, pinned: Sequence[bytes]) -> ssl.S
             # Without a password OpenSSL would ask the terminal for one.
             context.load_cert_chain(trust.cert_file, trust.key_file, lambda: b"")
     except OSError as error:
-        # OpenSSL's own errors are OSErrors, too, and name no file.
+        # OpenSSL's errors are OSErrors too, and name no file.
         unread = isinstance(error, ssl.SSLError)
         why = "not what it should be, in PEM" if unread else error.strerror
         raise TlsError(TlsFault.UNREADABLE, f"{reading or 'its certificate'}: {why}") from None
@@ -236,9 +236,9 @@ def _context(trust: Trust, verified: Verified, pinned: Sequence[bytes]) -> ssl.S
 
 
 def _certificates(pems: Iterable[bytes]) -> tuple[bytes, ...]:
-    """The servers' own certificates (DER); files that hold none are passed over.
+    """Return the servers' own certificates (DER); files without one are skipped.
 
-    One that is being written anew may hold anything: that must not take its last one's worth away.
+    A file may be in the middle of a rewrite, which must not invalidate the other certificates.
     """
     found = tuple(der for pem in pems if (der := server_certificate(pem)) is not None)
     if not found:
@@ -247,7 +247,7 @@ def _certificates(pems: Iterable[bytes]) -> tuple[bytes, ...]:
 
 
 def server_certificate(pem: bytes) -> bytes | None:
-    """The first certificate of a file (DER), which is the server's own; None if there is none."""
+    """Return a file's first certificate (DER), which is the server's own; None if it has none."""
     begin, end = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
     body, found, _ = (begin + pem.partition(begin)[2]).partition(end)
     if not found:
@@ -255,6 +255,6 @@ def server_certificate(pem: bytes) -> bytes | None:
     try:
         der = ssl.PEM_cert_to_DER_cert((body + found).decode("ascii"))
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=der)
-    except (ValueError, ssl.SSLError):  # binascii's own errors among them
+    except (ValueError, ssl.SSLError):  # including binascii's errors
         return None
     return der

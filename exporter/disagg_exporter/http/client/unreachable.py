@@ -1,4 +1,4 @@
-"""The errors of a fetch: why an engine's page could not be had."""
+"""The errors of a fetch: why an engine's page could not be read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from disagg_exporter.http.tls_words import SPEAKING_FAULTS, TlsError, TlsFault
 
 
 class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, named as we say it
-    """An engine's page could not be fetched; the text says why in one line.
+    """An engine's page could not be fetched; the text is the reason in one line.
 
     Args:
         cause: As in `DisaggError`.
@@ -20,7 +20,7 @@ class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, name
 
     @property
     def speaks(self) -> bool:
-        """Whether a server is there that speaks TLS, or was expected to."""
+        """Whether a working server caused the TLS fault."""
         return self.tls_fault in SPEAKING_FAULTS
 
     @classmethod

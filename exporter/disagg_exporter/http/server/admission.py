@@ -1,9 +1,9 @@
-"""Which connection ends for a new one when all are taken, and how many were turned away.
+"""Selects the connection to end when a new one arrives at the limit, and counts refusals.
 
-A place is never refused for being late: slow clients would then keep everybody out for as long as
-they like. The newcomer gets one, and the connection that pays is one of the address that holds the
-most. So clients of one address compete with each other only, however many they are; and as slow
-ones pay before quick ones, who sends a request at once is answered.
+A new connection is never refused: otherwise slow clients could keep everybody out for as long as
+they like. Instead a connection of the address with the most connections is ended. So clients of one
+address compete only with each other, however many they are; and as the slowest are ended first, a
+client that sends its request at once is answered.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections there may be at a time, and how many of them of one address."""
+    """Maximum concurrent connections, in total and per address."""
 
     total: int
     per_address: int
@@ -36,9 +36,9 @@ class ConnectionLimits:
 
 @dataclass(slots=True, eq=False)
 class OpenConnection:
-    """A connection: whose, and since when it has been doing what it does.
+    """A connection, its address, and since when it has been in its present state.
 
-    It waits for an answer, or reads one and may ask again; each begins anew.
+    It waits for an answer, or reads one and may send a request; each of these restarts the time.
     """
 
     number: int
@@ -48,7 +48,7 @@ class OpenConnection:
 
 
 class Holder(Protocol):
-    """Who holds a place: which one, whose, and since when it does what it does."""
+    """A counted connection: its number, address, and since when it is in its present state."""
 
     number: int
     address: str
@@ -56,9 +56,9 @@ class Holder(Protocol):
 
 
 def address_of(peer: Any) -> str:
-    """The address by which a client's connections are counted, of what `accept` says of it.
+    """Return the address to count a client's connections by, from the peer that `accept` returns.
 
-    One host has 2⁶⁴ addresses of IPv6: those of one /64 count as one.
+    One host may have 2⁶⁴ IPv6 addresses, so those of a /64 count as one.
     """
     host = str(peer[0])
     if ":" not in host:
@@ -72,10 +72,10 @@ def address_of(peer: Any) -> str:
 def displaced_by(
     address: str, open_connections: Iterable[Holder], limits: ConnectionLimits
 ) -> int | None:
-    """The number of the connection that ends for a newcomer's, or None if there is room.
+    """Return the number of the connection to end for a new one; None if there is room.
 
-    Of the address that holds the most (of the newcomer's own where that has its share) it is the
-    one that has been at what it does for longest.
+    It is the one longest in its present state, of the address with the most connections (of the
+    new one's own address if that has reached its limit).
     """
     candidates = tuple(open_connections)
     held = Counter(connection.address for connection in candidates)
@@ -83,7 +83,7 @@ def displaced_by(
         candidates = tuple(one for one in candidates if one.address == address)
     elif len(candidates) >= limits.total:
         most = max(held.values())
-        # Who has no less than all others makes room for itself.
+        # An address that holds the most, even if tied, makes room for itself.
         payers = {address} if held[address] == most else {a for a in held if held[a] == most}
         candidates = tuple(one for one in candidates if one.address in payers)
     else:
@@ -95,13 +95,13 @@ RESERVED_DESCRIPTORS = 16
 
 
 def is_scarce(descriptor: int, soft_limit: int | None = None) -> bool:
-    """Whether so few descriptors are left that a client should not have got this one.
+    """Return whether a client's descriptor is one of the last, which are reserved.
 
-    The kernel gives the lowest number that is free, so a high one says that those below are taken.
+    The kernel assigns the lowest free number, so a high one means that those below are taken.
 
     Args:
-        descriptor: What a client was given.
-        soft_limit: One more than the largest number; as the kernel says now if None.
+        descriptor: The client's descriptor.
+        soft_limit: One more than the largest number; if None, the kernel's present limit.
     """
     if soft_limit is None:
         soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -117,7 +117,7 @@ _TOO_LARGE = (HTTPStatus.REQUEST_URI_TOO_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_
 
 
 class Refusal(StrEnum):
-    """Why we ended a connection before it had its answer, or why that was not the page."""
+    """Why a connection was ended without an answer, or answered without the page."""
 
     DISPLACED = "displaced"
     NO_THREAD = "no_thread"
@@ -131,7 +131,7 @@ class Refusal(StrEnum):
 
 
 def refusal_of(error: HeadError) -> Refusal:
-    """Why the head of a request was refused."""
+    """Return why the head of a request was refused."""
     return Refusal.TOO_LARGE if error.status in _TOO_LARGE else Refusal.MALFORMED
 
 
@@ -154,12 +154,12 @@ _BY_STATUS = {
 
 
 def refusal_by_status(status: HTTPStatus) -> Refusal | None:
-    """Why who asked is not shown what it asked for, by the status of the answer."""
+    """Return why a request was refused, by the status of the answer; None if it was not."""
     return _BY_STATUS.get(status)
 
 
 class RefusalCounts:
-    """Counts of each reason since the start; from any thread. Each is said once a minute."""
+    """Thread-safe counts by reason since the start. Each reason is logged once a minute at most."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -167,7 +167,7 @@ class RefusalCounts:
         self._said_seconds = dict.fromkeys(Refusal, float("-inf"))
 
     def add(self, reason: Refusal, address: str, why: str = "") -> None:
-        """Count one of a client at `address`, and say `why`; nothing of what it sent is said."""
+        """Count a refusal of a client at `address`, and log `why`, never what the client sent."""
         now_seconds = time.monotonic()
         with self._lock:
             self._counts[reason] += 1
@@ -175,11 +175,11 @@ class RefusalCounts:
             if not silent:
                 self._said_seconds[reason] = now_seconds
         if not silent:
-            # A certificate's names, say: whoever has it has chosen them.
+            # The reason may contain text of the peer's choice, such as a certificate's names.
             told = "".join(char if char.isprintable() else "?" for char in why)[:_MOST_WORDS]
             _log.warning("metrics page: %s is refused: %s", address, told or _WORDS[reason])
 
     def read(self) -> dict[str, int]:
-        """Every reason and its count."""
+        """Return every reason and its count."""
         with self._lock:
             return {reason.value: count for reason, count in self._counts.items()}

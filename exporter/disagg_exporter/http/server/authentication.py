@@ -1,8 +1,8 @@
-"""Who may read the pages, over what, and how often: what the server asks before it answers.
+"""Access conditions of the pages: TLS, passwords and rate limit.
 
-Passwords are kept as bcrypt hashes, made to cost a tenth of a second; a scraper that comes each
-second would burn a tenth of a core. So what was checked once is remembered, by a digest under a key
-that never leaves the process. The time that a refusal takes does not depend on which names exist.
+Passwords are stored as bcrypt hashes, each check of which takes a tenth of a second: a scrape every
+second would use a tenth of a core. So the result of a check is cached, by a digest under a key that
+never leaves the process. The time of a refusal does not depend on which names exist.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 CheckHash = Callable[[bytes, bytes], bool]
-"""Whether a password, at most 72 bytes, has made a hash."""
+"""Returns whether a password of at most 72 bytes matches a hash."""
 
 _BCRYPT_BYTES = 72
 _REFUSALS = 256
@@ -35,7 +35,7 @@ _MOST_WAITING = 8
 
 
 class TooManyGuessesError(DisaggError):
-    """More passwords are sent than can be checked."""
+    """More passwords arrive than can be checked."""
 
 
 class Passwords:
@@ -56,10 +56,10 @@ class Passwords:
         self._refused: dict[bytes, None] = {}
 
     def admit(self, authorization: str) -> bool:
-        """Whether an Authorization header names a user and that user's password.
+        """Return whether an Authorization header has a user's name and password.
 
         Raises:
-            TooManyGuessesError: So many others wait to be checked that this one is not.
+            TooManyGuessesError: Too many others already wait to be checked.
         """
         credentials = _credentials(authorization)
         if credentials is None:
@@ -68,7 +68,7 @@ class Passwords:
         digest = self._digest(len(name).to_bytes(8, "big") + name + password)
         if (known := self._remembered(name, digest)) is not None:
             return known
-        # More would wait for longer than they are given, each on a thread of its own.
+        # More would wait beyond their deadline, each on its own thread.
         if not self._turns.acquire(blocking=False):
             raise TooManyGuessesError("too many passwords to check")
         try:
@@ -77,7 +77,7 @@ class Passwords:
             self._turns.release()
 
     def _judge(self, name: bytes, password: bytes, digest: bytes) -> bool:
-        # One at a time: a flood of guesses takes one core at most, and who is known does not wait.
+        # One at a time: a flood of guesses uses one core at most; cached users do not wait.
         with self._lock:
             if (known := self._remembered(name, digest)) is not None:
                 return known
@@ -92,15 +92,15 @@ class Passwords:
             return False
 
     def _remembered(self, name: bytes, digest: bytes) -> bool | None:
-        """What was found when these were last seen; None if they were not."""
+        """Return the cached result for these credentials; None if there is none."""
         if hmac.compare_digest(self._known.get(name, b""), digest):
             return True
         return False if digest in self._refused else None
 
     def _stand_in(self, name: bytes) -> bytes:
-        """The hash that an unknown name is checked against: a user's, always the same one.
+        """Return the user's hash that an unknown name is checked against, always the same one.
 
-        So an unknown name takes as long as some user's, whatever the costs of the hashes.
+        So an unknown name takes as long as some user's, whatever the hashes' costs.
         """
         place = int.from_bytes(self._digest(name)[:8], "big") % len(self._hashes)
         return list(self._hashes.values())[place]
@@ -131,8 +131,8 @@ def _bcrypt() -> CheckHash:
 class Access:
     """The conditions under which the pages are served; by default none.
 
-    `tls` encrypts; `client_names` are the subject alternative names of which a client's
-    certificate must have one, if there are any. `headers` go with every answer.
+    `tls` encrypts. If there are `client_names`, a client's certificate must have one of them as a
+    subject alternative name. `headers` are added to every answer.
     """
 
     tls: ssl.SSLContext | None = None
@@ -142,7 +142,7 @@ class Access:
     rate_limiter: RateLimiter | None = None
 
     def refusal(self, authorization: str) -> Response | None:
-        """What to answer instead of the page, or None; `authorization` is the header's text."""
+        """Return the response to send instead of the page, or None; takes the header's text."""
         if self.rate_limiter is not None and not self.rate_limiter.take():
             return Response(HTTPStatus.TOO_MANY_REQUESTS, PLAIN, b"too many requests\n")
         try:

@@ -1,4 +1,4 @@
-"""One HTTP connection of a client: its requests, one after the other, carried to the site."""
+"""One HTTP connection of a client: answers its requests one after the other."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SMALL_BODY_BYTES = 4096
-# How many requests a client may send before it has the answer to the one before: no client of note
-# does, and one that never reads could have us work for it without end.
+# Requests that a client may send before it has the previous answer: no common client does, and one
+# that never reads could cause endless work.
 _REQUESTS_AHEAD = 4
 
 
 @dataclass(slots=True, eq=False)
 class ConnectionHandler:
-    """Serves a connection until its end; `seconds` is the deadline of a request and of silence.
+    """Serves a connection until its end; `seconds` limits a request, an answer and idle time.
 
-    `access` returns the conditions that hold now: they may change while a connection lasts. One
-    that was made under another `tls` than they ask for now has to be made anew.
+    `access` returns the present conditions, which may change during a connection. If they require
+    another `tls` than the connection has, it is closed, so that the client reconnects.
     """
 
     connection: Connection
@@ -50,12 +50,12 @@ class ConnectionHandler:
     _requests_ahead: int = field(default=0, init=False)
 
     def serve(self, head: RequestHead | None) -> None:
-        """Answer all requests, of which the first may have been read already.
+        """Answer all requests; the first may have been read already.
 
         Raises:
-            OSError: The client went away, or took too long over a request or an answer.
+            OSError: The client disconnected, or took too long for a request or an answer.
         """
-        # Head and body are two writes; the second must not wait for the first's acknowledgement.
+        # Head and body are separate writes; the second must not wait for the first one's ACK.
         self.connection.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         head = head or self._next_head(is_first=True)
         while head is not None:
@@ -84,7 +84,7 @@ class ConnectionHandler:
             self._linger()
             return None
         except TimeoutError:
-            # Who has been answered and is silent is not refused, only no longer waited for.
+            # An idle client that has been answered is not refused, only no longer waited for.
             if is_first or self.reader.is_amid_head:
                 self.refusals.add(Refusal.TIMEOUT, self.connection.address)
             raise
@@ -96,8 +96,8 @@ class ConnectionHandler:
         if answer is None:
             accept, encodings = head.header("accept"), head.header("accept-encoding")
             answer = self.site.answer(head.method, head.target, accept, encodings)
-        # Before a byte of the answer: who has read it all has waited since then, however late this
-        # thread goes on, so clients stand in the order in which they were answered.
+        # Before the answer's first byte, so that clients are ordered by when they were answered,
+        # however late this thread continues.
         self.connection.begin()
         try:
             self._send(answer, access.headers, keeps=keeps, with_body=head.method != "HEAD")
@@ -121,7 +121,7 @@ class ConnectionHandler:
         self.connection.begin()
         self.connection.client.limit(min(self.seconds, LINGER_SECONDS))
         with contextlib.suppress(OSError):
-            # Of the plain socket, as a client of TLS need not say goodbye.
+            # On the plain socket, because a TLS client need not confirm the end.
             socket.socket.shutdown(self.connection.client, socket.SHUT_WR)
             left_bytes = LINGER_BYTES
             while left_bytes > 0 and (count := self.reader.discard()):

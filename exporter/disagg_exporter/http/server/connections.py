@@ -1,4 +1,4 @@
-"""The connections that are open now, and the end of those that pay for a newcomer."""
+"""The open connections, and the end of those displaced by new ones."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Connection(OpenConnection):
-    """One open connection; the thread that serves it says when it begins something new."""
+    """One open connection; its thread calls `begin` at each change of state."""
 
     is_ended: bool = False
 
     def begin(self) -> None:
-        """Note that from now on it waits for a request, or is answered.
+        """Record that it waits for a request, or is answered, from now on.
 
         Raises:
-            ConnectionError: It was ended meanwhile.
+            ConnectionError: It has been ended.
         """
         self.since_seconds = time.monotonic()
         if self.is_ended:
             raise ConnectionError("its place was needed, or the server ends")
 
     def carry(self, client: DeadlineSocket) -> None:
-        """Go on with another socket of the same connection; raises as `begin` does."""
+        """Continue with another socket of the same connection; raises as `begin` does."""
         self.client = client
         self.begin()
 
     def end(self) -> None:
-        """Wake the thread that serves it, to its end."""
+        """End it, and wake the thread that serves it."""
         self.is_ended = True
         with contextlib.suppress(OSError):
-            # Of the plain socket: that of TLS would take the ground from under its thread.
+            # On the plain socket: shutting down TLS would break the thread that uses it.
             socket.socket.shutdown(self.client, socket.SHUT_RDWR)
 
 
@@ -57,9 +57,9 @@ class Connections:
     """All open connections, kept within their limits.
 
     Args:
-        limits: How many there may be.
-        refusals: Where those are counted that paid for a newcomer.
-        refuse: Answers a client, at once, that there is no room for it.
+        limits: The maximum numbers.
+        refusals: Counts the displaced connections.
+        refuse: Tells a client, at once, that there is no room for it.
     """
 
     limits: ConnectionLimits
@@ -71,7 +71,7 @@ class Connections:
     _last_number: int = field(default=0, init=False)
 
     def open(self, client: DeadlineSocket, address: str) -> Connection:
-        """Take a connection in; one that has been there for longer may have to go."""
+        """Add a connection; an older one may be displaced."""
         now_seconds = time.monotonic()
         with self._lock:
             number = displaced_by(address, self._open.values(), self.limits)
@@ -86,10 +86,10 @@ class Connections:
         return connection
 
     def start(self, connection: Connection, serve: Callable[[], None]) -> None:
-        """Serve it on a thread of its own, or refuse it where there is none to be had.
+        """Serve it on its own thread, or refuse it if there is none.
 
-        A thread of a connection that had to go may take a moment to end, so there may be more of
-        them than connections, but no more than twice as many.
+        The thread of a displaced connection may take a moment to end, so there may be more threads
+        than connections, but at most twice as many.
         """
         thread = DaemonThread(lambda: self._run(connection, serve), f"client-{connection.number}")
         with self._lock:
@@ -107,7 +107,7 @@ class Connections:
             self._forget(connection)
 
     def end_longest(self) -> None:
-        """End the one that has been at what it does for longest, if there is any."""
+        """End the connection that is longest in its present state, if there is any."""
         with self._lock:
             if not self._open:
                 return
@@ -132,7 +132,7 @@ class Connections:
             self._forget(connection)
 
     def _forget(self, connection: Connection) -> None:
-        # Under the lock, as what ends it must not find the descriptor in other hands.
+        # Under the lock, so that `end` never uses a descriptor that has been reassigned.
         with self._lock:
             connection.client.close()
             self._open.pop(connection.number, None)

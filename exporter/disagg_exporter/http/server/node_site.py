@@ -1,4 +1,4 @@
-"""The pages of a node: its metrics, and what people see of it."""
+"""The pages of a node: metrics and landing page."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def node_site(
     history: AccountHistory | None = None,
     links: PageLinks | None = None,
 ) -> Site:
-    """Make the pages.
+    """Return the pages.
 
     Args:
         snapshot: Returns the latest snapshot at once; None before there is one.
         why_not_ready: Returns an empty text when ready, else the reason.
-        heartbeat_age_seconds: How long ago the daemon's loop last came round.
+        heartbeat_age_seconds: Returns the time since the last round of the daemon's loop.
         now_ns: The snapshot's clock.
-        name: What the landing page calls the node.
+        name: The node's name on the landing page.
         history: The devices' accounts of the last minute; its owner adds new snapshots.
-        links: Where else something is to be seen, for the landing page.
+        links: The landing page's links to other pages.
     """
     known = history or AccountHistory()
     landing = Landing(name, snapshot, known, now_ns, links)

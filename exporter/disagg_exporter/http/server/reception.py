@@ -1,7 +1,7 @@
-"""Takes connections in, and hands those on that have sent a request.
+"""Accepts connections, and hands on those that have sent a request.
 
-A client that is slow over its first request costs a descriptor and what it has sent, and no
-thread; one that sends none at all never gets further.
+A client with a slow first request costs a descriptor and the bytes it has sent, but no thread; one
+that sends nothing is never handed on.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from disagg_exporter.http.server.request import HeadError, RequestHead, RequestR
 from disagg_exporter.http.server.routes import refusal
 
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-# What a client may still be sending when it is refused is read off, a little and not for long:
-# a connection that is closed over unread bytes is reset, and the answer lost.
+# After a refusal, further bytes from the client are read, within these limits: closing a connection
+# with unread bytes resets it, and the answer is lost.
 LINGER_BYTES = 65536
 LINGER_SECONDS = 1.0
 _SWEEP_SECONDS = 0.25
-# How many are taken in before those that wait are checked again.
+# Connections accepted before the waiting ones are checked again.
 _AT_ONCE = 32
 
 
 @dataclass(slots=True, eq=False)
 class Arrival(OpenConnection):
-    """A connection that has not sent a whole request, or was refused and may still be sending."""
+    """A connection without a complete request, or one refused that may still be sending."""
 
     reader: RequestReader
     is_encrypted: bool
@@ -56,17 +56,17 @@ HandOn = Callable[[Arrival, RequestHead | None], None]
 
 @dataclass(slots=True, eq=False)
 class Reception:
-    """Where connections wait for their first request; all of it on the thread that runs it.
+    """Holds connections until their first request, all on the thread of `run`.
 
     Args:
-        listener: What connections come from; shut down to end it.
+        listener: The listening socket; shut down to end the thread.
         limits: How many may wait.
-        seconds: How long for, each.
-        is_encrypted: Whether clients must speak TLS now: then it takes one byte to be handed on.
-        hand_on: Takes a connection over, with its first request where that can be read.
-        end_another: Ends a connection that was handed on, as no descriptor is left.
-        refusals: Where those that are not handed on are counted.
-        health: Reports unforeseen exceptions: one ends one connection, not this thread.
+        seconds: How long each may wait.
+        is_encrypted: Whether clients must use TLS now: then one byte is enough to be handed on.
+        hand_on: Takes over a connection, with its first request if that can be read.
+        end_another: Ends a connection that was handed on, to free a descriptor.
+        refusals: Counts the connections that are not handed on.
+        health: Reports unexpected exceptions, which end one connection, not this thread.
     """
 
     listener: socket.socket
@@ -83,7 +83,7 @@ class Reception:
     _selector: selectors.EpollSelector = field(default_factory=selectors.EpollSelector, init=False)
 
     def run(self, closing: threading.Event) -> None:
-        """Take in and hand on until the listener is shut down and `closing` is set."""
+        """Accept and hand on until the listener is shut down and `closing` is set."""
         self.listener.setblocking(False)
         self._selector.register(self.listener, selectors.EVENT_READ)
         with self._selector:
@@ -107,7 +107,7 @@ class Reception:
             except OSError as error:
                 if error.errno in _EXHAUSTED:
                     self._make_room()
-                # The end, or no descriptor is left: then trying at once again would spin.
+                # Closing, or out of descriptors: retrying at once would spin.
                 closing.wait(0.1)
                 return
             self._take_in(accepted, peer)

@@ -1,8 +1,8 @@
-"""The head of an HTTP/1.1 request: bytes to a value, or the reason why they are refused.
+"""Parses the head of an HTTP/1.1 request, or refuses it with a reason.
 
-Strict where two readers of one request could disagree about where it ends (RFC 9112, sections
-2.2, 3, 5 and 6.3): behind an authenticating proxy, what one of them takes for the body of a
-request may be a request to the other.
+Strict where two parsers could disagree about where a request ends (RFC 9112, sections 2.2, 3, 5 and
+6.3): behind an authenticating proxy, what is a request's body to one may be a request to the
+other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.deadline_socket import DeadlineSocket
 
 MAX_HEAD_BYTES = 16 * 1024
-"""Request line and headers together."""
+"""For the request line and headers together."""
 
 MAX_TARGET_BYTES = 8 * 1024
 MAX_HEADERS = 100
@@ -27,12 +27,12 @@ _REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])" % _TOKE
 _HEADER = re.compile(rb"(%s):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)" % _TOKEN)
 _BARE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 _END = b"\r\n\r\n"
-# Two of these with different values are two requests, depending on who reads.
+# If one of these were given twice, parsers could read different requests.
 _ONCE = ("host", "content-length", "transfer-encoding", "authorization")
 
 
 class HeadError(DisaggError):
-    """A request that is refused unread; `status` and the text are the answer."""
+    """A refused request; `status` and the text are the answer."""
 
     def __init__(self, status: HTTPStatus, text: str) -> None:
         super().__init__(text)
@@ -43,8 +43,8 @@ class HeadError(DisaggError):
 class RequestHead:
     """A request without its body.
 
-    `headers` are by lower-case name; values of one name are joined by a comma. `keeps` says that
-    the client may send another request on the connection, `has_body` that one follows this head.
+    `headers` are by lower-case name; values of one name are joined by a comma. `keeps`: the client
+    may send another request on the connection. `has_body`: a body follows this head.
     """
 
     method: str
@@ -54,17 +54,17 @@ class RequestHead:
     has_body: bool
 
     def header(self, name: str) -> str:
-        """The value of a header by its lower-case name; empty without it."""
+        """Return a header's value by its lower-case name; empty without it."""
         return self.headers.get(name, "")
 
 
 def end_of_head(received: bytes | bytearray, searched: int = 0) -> int | None:
-    """Where the body begins, or None if more must be received first.
+    """Return where the body begins, or None if more must be received first.
 
-    `searched` bytes were received when this was last asked in vain: they are not searched again.
+    The first `searched` bytes were searched in an earlier call, and are not searched again.
 
     Raises:
-        HeadError: Whatever follows, this is no head that we take.
+        HeadError: This cannot become an acceptable head.
     """
     start = max(0, searched - len(_END) + 1)
     end = received.find(_END, start)
@@ -77,12 +77,12 @@ def end_of_head(received: bytes | bytearray, searched: int = 0) -> int | None:
 
 
 def parse_head(head: bytes) -> RequestHead:
-    """Parse what `end_of_head` has found the end of.
+    """Parse a complete head, up to the end that `end_of_head` returns.
 
     Raises:
-        HeadError: It is malformed, ambiguous, or of a version or method that we do not speak.
+        HeadError: It is malformed or ambiguous, or its version or method is not supported.
     """
-    # An empty line before a request is what some clients send after the one before.
+    # Some clients send an empty line after a request, which then precedes the next.
     head = head.removesuffix(_END).removeprefix(b"\r\n")
     if head.count(b"\r\n") > MAX_HEADERS:
         raise HeadError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers")
@@ -151,12 +151,12 @@ def _bad(text: str) -> HeadError:
     return HeadError(HTTPStatus.BAD_REQUEST, text)
 
 
-# Shared by all readers: what is read into it is discarded.
+# Shared by all readers, for data that is discarded.
 _SCRAP = bytearray(65536)
 
 
 class RequestReader:
-    """Reads heads one after the other."""
+    """Reads the heads of a connection's requests in turn."""
 
     def __init__(self, client: DeadlineSocket) -> None:
         self._client = client
@@ -165,14 +165,14 @@ class RequestReader:
 
     @property
     def is_amid_head(self) -> bool:
-        """Whether a head has begun and not ended."""
+        """Whether a part of a head has been received."""
         return bool(self._received)
 
     def take(self) -> RequestHead | None:
-        """The next head, if all of it has been received.
+        """Return the next head, if it has been received completely.
 
         Raises:
-            HeadError: It is no head that we take; nothing more can be read.
+            HeadError: The head is not acceptable; nothing more can be read.
         """
         end = end_of_head(self._received, self._searched_bytes)
         if end is None:
@@ -184,10 +184,10 @@ class RequestReader:
         return parse_head(head)
 
     def receive(self, *, waits: bool = True) -> bool:
-        """Receive a piece; False if the client sends no more.
+        """Receive a piece; return False if the client sends no more.
 
         Raises:
-            BlockingIOError: There is nothing now, and it is not to be waited for.
+            BlockingIOError: There is nothing now, and `waits` is false.
             OSError: The connection broke, or the deadline passed.
         """
         piece = bytearray(MAX_HEAD_BYTES - len(self._received))
@@ -196,14 +196,14 @@ class RequestReader:
         return count > 0
 
     def read_head(self) -> RequestHead | None:
-        """Wait for the next head; None if the client ends before. Raises as the two above."""
+        """Wait for the next head; None if the client ends. Raises as `take` and `receive`."""
         while (head := self.take()) is None:
             if not self.receive():
                 return None
         return head
 
     def discard(self, *, waits: bool = True) -> int:
-        """Receive a piece and keep nothing; return its bytes, 0 at the end. Raises as `receive`."""
+        """Receive and drop a piece; return its size, 0 at the end. Raises as `receive`."""
         self._received.clear()
         return self._client.recv_into(_SCRAP, len(_SCRAP), _flags(waits=waits))
 

@@ -1,4 +1,4 @@
-"""What the daemon answers over HTTP, whatever carries it, and the bytes of HTTP/1.1 that say so."""
+"""The daemon's HTTP answers, independent of the transport, and their HTTP/1.1 encoding."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LANDING_HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """Status, headers and body of one answer."""
+    """The status, headers and body of one answer."""
 
     status: HTTPStatus
     content_type: str
@@ -36,14 +36,14 @@ class Response:
 
 
 class MetricsPages(Protocol):
-    """Makes the page of metrics."""
+    """Makes the metrics page."""
 
     def page(self, accept: str, *, gzipped: bool) -> PageBytes:
-        """Return it in the format that an Accept header asks for."""
+        """Return the page in the format that an Accept header requests."""
 
 
 class LandingPages(Protocol):
-    """Makes the page for people."""
+    """Makes the landing page."""
 
     @property
     def style(self) -> bytes:
@@ -54,16 +54,16 @@ class LandingPages(Protocol):
         """Its script."""
 
     def page(self, why_dead: str, why_not_ready: str) -> str:
-        """The page as it is now; the two reasons are empty where all is well."""
+        """Return the current page; the two reasons are empty where all is well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The pages. They speak for the daemon, never for its engines.
+    """The pages. Their health is that of the daemon, never of its engines.
 
-    `why_not_ready` returns an empty text when ready. `heartbeat_age_seconds` is how long ago
-    the daemon's loop last came round; past `dead_seconds` the daemon calls itself dead. `view`
-    makes the page for people as JSON, `recent` what devices did of late, where there is that.
+    `why_not_ready` returns an empty text when ready. `heartbeat_age_seconds` returns the time since
+    the last round of the daemon's loop; above `dead_seconds` the daemon reports itself dead. `view`
+    returns the landing page as JSON, `recent` the devices' recent accounts, if available.
     """
 
     pages: MetricsPages
@@ -116,7 +116,7 @@ class Site:
 
 
 def wants_gzip(accept_encoding: str) -> bool:
-    """Whether an Accept-Encoding header names gzip, and not only to refuse it."""
+    """Return whether an Accept-Encoding header accepts gzip."""
     for part in accept_encoding.split(","):
         name, _, weight = part.partition(";")
         if name.strip().lower() == "gzip":
@@ -139,9 +139,9 @@ def _landing(kind: str, body: bytes) -> Response:
 def response_head(
     answer: Response, extra: tuple[tuple[str, str], ...] = (), *, keeps: bool
 ) -> bytes:
-    """Status line and headers, of which `extra` take the place of ours."""
+    """Return the status line and headers; `extra` headers replace ours."""
     fields = {
-        "Server": "disagg-node",  # nothing that an attacker could use
+        "Server": "disagg-node",  # no version that an attacker could use
         "Date": formatdate(usegmt=True),
         "Content-Type": answer.content_type,
         "Content-Length": str(len(answer.body)),
@@ -156,6 +156,6 @@ def response_head(
 
 
 def refusal(error: HeadError) -> bytes:
-    """The whole answer to a request that is refused unread."""
+    """Return the complete answer to a refused request."""
     body = f"{error.status.value} {error}\n".encode()
     return response_head(Response(error.status, PLAIN, body), keeps=False) + body

@@ -8,10 +8,10 @@ _REQUESTS, _WITHIN_SECONDS = 3, 10.0
 
 
 class ScrapeRate:
-    """Remembers when the page was last requested.
+    """Records when the page was last requested.
 
-    A Prometheus that scrapes every fifteen seconds gains nothing from gauges that are made anew
-    four times a second; one that scrapes every second does, and so does a person who watches.
+    A Prometheus that scrapes every fifteen seconds gains nothing from gauges refreshed four times
+    a second; one that scrapes every second does, and so does a person who watches.
     """
 
     def __init__(self) -> None:
@@ -22,6 +22,6 @@ class ScrapeRate:
         self._requested.append(now_seconds)
 
     def is_high(self, now_seconds: float) -> bool:
-        """Say whether the page was requested three times in the last ten seconds."""
+        """Return whether the page was requested three times in the last ten seconds."""
         requested = tuple(self._requested)
         return len(requested) == _REQUESTS and now_seconds - requested[0] <= _WITHIN_SECONDS

@@ -1,4 +1,4 @@
-"""The HTTP server of the metrics page: threads of its own, which no driver or engine can stop."""
+"""The HTTP server of the metrics page, on threads that no driver or engine can block."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How many connections may wait for their first request: each takes a descriptor and at most the
-# head of a request, but no thread.
+# Connections that may wait for their first request: each uses a descriptor and at most the head of
+# a request, but no thread.
 _WAITING = 256
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -42,9 +42,9 @@ _PLAIN_TO_TLS = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients may take: connections at a time, and seconds for a request or for silence.
+    """Limits for clients: concurrent connections, and seconds for a request or idle time.
 
-    Half of the connections is the most that one address may hold.
+    One address may hold at most half of the connections.
     """
 
     connections: int = 64
@@ -55,10 +55,10 @@ class MetricsServer:
     """Serves /metrics, /healthz, /readyz and a landing page until closed.
 
     Args:
-        listen: Where; `parse_listen` makes it of a text.
-        site: What is answered.
-        limits: What clients may take.
-        access: Returns the conditions under which they are served now.
+        listen: The address, as from `parse_listen`.
+        site: The pages.
+        limits: Limits for clients.
+        access: Returns the present conditions of access.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class MetricsServer:
         self._connections = Connections(share, self._refusals, _refuse)
 
     def start(self) -> ListenAddress:
-        """Listen and serve; return the address with the port that was really taken.
+        """Listen and serve; return the address with the actual port.
 
         Raises:
             ListenError: The address cannot be listened on.
@@ -115,11 +115,11 @@ class MetricsServer:
         self._connections.end_all(self._limits.client_seconds)
 
     def refusals(self) -> dict[str, int]:
-        """How many connections and requests were turned away since the start, by reason."""
+        """Return the refused connections and requests since the start, by reason."""
         return self._refusals.read()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
-        """How connections are taken in, once that has failed."""
+        """Return the status of accepting connections, once that has failed."""
         return (self._health.status(),) if self._health.has_failed else ()
 
     def _hand_on(self, arrival: Arrival, head: RequestHead | None) -> None:
@@ -150,7 +150,7 @@ class MetricsServer:
     def _encrypt(
         self, connection: Connection, context: ssl.SSLContext, names: frozenset[str]
     ) -> None:
-        """Begin TLS; raises OSError where the client does not, or is not one of `names`."""
+        """Begin TLS; raises OSError if the client does not, or is not one of `names`."""
         from disagg_exporter.http.tls_socket import greet, speaks_tls, wrap
 
         client = connection.client
