@@ -174,8 +174,8 @@ def _score(score: Score, sums: Sums) -> Score:
     for name in BY_STEP:
         score.mixed[name] = 100 * abs(sums.mixed[name] - sums.true_mixed) / sums.mixed_seconds
         score.whole[name] = 100 * abs(sums.whole[name] - sums.true) / sums.seconds
-    for name, (seconds, said, true) in sums.paged.items():
-        score.whole[name] = 100 * abs(said - true) / seconds
+    for name, (seconds, estimated, true) in sums.paged.items():
+        score.whole[name] = 100 * abs(estimated - true) / seconds
     requests = sums.reading_seconds / sums.running_seconds
     score.whole[REQUESTS] = 100 * abs(requests - score.whole_share)
     # An aggregated engine's name states one phase or the other: the better of the two.

@@ -97,7 +97,7 @@ def judge(expected: Expected, observed: Observed) -> tuple[str, ...]:
         bad.append("killed although it serves")
     if observed.lost:
         bad.append(f"{observed.lost} requests of untouched engines lost")
-    bad += [f"untouched, but started anew: {name}" for name in observed.moved]
+    bad += [f"untouched, but restarted: {name}" for name in observed.moved]
     back = [series for series in observed.back if not series.startswith(expected.resets)]
     if back:
         bad.append(f"{len(back)} counters went back, such as {back[0]}")

@@ -59,7 +59,7 @@ class Victim:
         """The root URL of its server."""
         return f"http://127.0.0.1:{self.port}"
 
-    def tell(self, **what: Any) -> None:
+    def misbehave(self, **what: Any) -> None:
         """Set how its engine misbehaves; with no arguments, stop that."""
         self.control.write_text(json.dumps(what), encoding="utf-8")
 

@@ -26,7 +26,7 @@ def _aborted(_scene: Scene, victim: Victim) -> None:
 
 
 def _exits(scene: Scene, victim: Victim) -> None:
-    victim.tell(exit_code=scene.chance.choice((0, 1, 2, 77, 143, 255)))
+    victim.misbehave(exit_code=scene.chance.choice((0, 1, 2, 77, 143, 255)))
     victim.kill(signal.SIGUSR1)
 
 
@@ -39,15 +39,15 @@ def _goes_on(_scene: Scene, victim: Victim) -> None:
 
 
 def _slow(_scene: Scene, victim: Victim) -> None:
-    victim.tell(health_seconds=1.3)
+    victim.misbehave(health_seconds=1.3)
 
 
 def _quick(_scene: Scene, victim: Victim) -> None:
-    victim.tell()
+    victim.misbehave()
 
 
 def _crashes_while_it_drains(_scene: Scene, victim: Victim) -> None:
-    victim.tell(at_term=9)
+    victim.misbehave(at_term=9)
     victim.kill(signal.SIGTERM)
 
 
@@ -55,12 +55,12 @@ def with_helper(kind: str) -> Fault:
     """Return a fault that kills an engine with a forked helper; the helper must not stay."""
 
     def inject(_scene: Scene, victim: Victim) -> None:
-        victim.tell(helper=kind)
+        victim.misbehave(helper=kind)
         victim.kill(signal.SIGKILL)
         until = time.monotonic() + 30
         while not processes.helpers_of(victim.port) and time.monotonic() < until:
             time.sleep(0.05)
-        victim.tell()
+        victim.misbehave()
         victim.kill(signal.SIGKILL)
 
     return Fault(f"killed beside a helper ({kind})", inject, DIES, heal=_quick, weight=2)

@@ -86,11 +86,11 @@ class Programs:
         file.write_text(yaml.safe_dump(settings), encoding="utf-8")
         argv = (*DISAGG_NODE, "planner", "--config", str(file))
 
-        def tells() -> bool:
+        def has_page() -> bool:
             with urllib.request.urlopen(f"http://{address}/metrics", timeout=2) as answer:
                 return b"disagg_collector_success" in answer.read()
 
-        self.planner = Beside(argv, folder / "planner.log", tells)
+        self.planner = Beside(argv, folder / "planner.log", has_page)
 
     def both(self) -> tuple[Beside, Beside]:
         """Return both programs."""

@@ -62,7 +62,7 @@ def main() -> int:
 
 def _with_steps(rig: Rig, seconds: float) -> dict[str, float | None]:
     """Return CPU and memory while all engines take steps."""
-    rig.tell(STEPS_PER_SECOND)
+    rig.set_rate(STEPS_PER_SECOND)
     time.sleep(_WARM_SECONDS)
     steps, began, before = _steps(rig), time.monotonic(), usage.cpu_seconds(rig.pid)
     memory: list[tuple[float, float]] = []
@@ -100,7 +100,7 @@ def _scrape_each_second(rig: Rig, seconds: float) -> None:
 
 def _without_steps(rig: Rig) -> dict[str, float]:
     """Return CPU while all engines are idle: devices and pages alone."""
-    rig.tell(0)
+    rig.set_rate(0)
     time.sleep(_SETTLE_SECONDS)
     began, before = time.monotonic(), usage.cpu_seconds(rig.pid)
     time.sleep(_LENGTH_SECONDS)
@@ -111,7 +111,7 @@ def _without_steps(rig: Rig) -> dict[str, float]:
 def _scraped(rig: Rig) -> dict[str, float]:
     """Return the cost of a scrape beside the peers', and how soon one a second shows a step."""
     seen: dict[str, list[tuple[int, float]]] = {}
-    rig.tell(STEPS_PER_SECOND, bursts=True)
+    rig.set_rate(STEPS_PER_SECOND, bursts=True)
     with contextlib.ExitStack() as stack:
         node = stack.enter_context(scrapes.node_exporter())
         nvitop = stack.enter_context(scrapes.nvitop_exporter(rig))

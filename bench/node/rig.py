@@ -45,7 +45,7 @@ class Rig:
         """The weight of a second of an engine's device: a whole GPU, or a MIG instance."""
         return _SLICES / 7 if self.flood else 1.0
 
-    def tell(self, steps_per_second: float, *, bursts: bool = False) -> None:
+    def set_rate(self, steps_per_second: float, *, bursts: bool = False) -> None:
         """Set the rate of steps of all engines together, and whether four of them burst."""
         each = steps_per_second / (ENGINES if self.flood else ENGINES - BURSTING)
         text = json.dumps({"steps_per_second": each, "bursts": bursts})
@@ -76,7 +76,7 @@ def read_page(text: bytes) -> dict[str, float]:
 
 @contextlib.contextmanager
 def running_rig(folder: Path, profile: Path | None = None, *, flood: bool = False) -> Iterator[Rig]:
-    """Run the node until the block ends; its engines are idle until `tell` is called.
+    """Run the node until the block ends; its engines are idle until `set_rate` is called.
 
     In a flood no engine bursts or is overlapped, and each has its own device: one of two MIG
     instances of a GPU.
@@ -96,7 +96,7 @@ def running_rig(folder: Path, profile: Path | None = None, *, flood: bool = Fals
         argv = [sys.executable, "-m", "bench.node.daemon", str(node_file)]
         process = subprocess.Popen(argv, env=variables, stdout=log, stderr=log, cwd=ROOT)
         rig = Rig(folder, process.pid, f"http://127.0.0.1:{port}/metrics", driver, flood)
-        rig.tell(0)
+        rig.set_rate(0)
         moving.start()
         try:
             _wait_ready(rig, process)

@@ -20,9 +20,9 @@ def flooded() -> dict[str, float]:
         tempfile.TemporaryDirectory(prefix="bf-") as name,
         running_rig(Path(name), flood=True) as rig,
     ):
-        rig.tell(STEPS_PER_SECOND)
+        rig.set_rate(STEPS_PER_SECOND)
         time.sleep(_FLOOD_SECONDS)
-        rig.tell(0)
+        rig.set_rate(0)
         _wait_settled(rig)
         return _losses(rig)
 

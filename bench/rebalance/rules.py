@@ -76,10 +76,10 @@ class Acting:
             self._measured.capacity_used,
         )
         now_seconds = minute * 60.0
-        said = decide(pair, self._limits, PlanCosts().short_weight, self._log, now_seconds)
-        if isinstance(said, Move):
-            self._split = self._split.moved(1 if said.to_role is Role.DECODE else -1)
-            self._log = self._log.begun(now_seconds, said.to_role, undoes=said.undoes)
+        decision = decide(pair, self._limits, PlanCosts().short_weight, self._log, now_seconds)
+        if isinstance(decision, Move):
+            self._split = self._split.moved(1 if decision.to_role is Role.DECODE else -1)
+            self._log = self._log.begun(now_seconds, decision.to_role, undoes=decision.undoes)
             self.moves.append(minute)
 
 

@@ -22,16 +22,16 @@ NO_SCRAPES = "scrape_configs: []\n"
 class Prometheus:
     """A Prometheus over a folder of blocks, with further flags; by default it scrapes nothing."""
 
-    def __init__(self, binary: str, data: Path, *flags: str, says: str = NO_SCRAPES) -> None:
+    def __init__(self, binary: str, data: Path, *flags: str, config: str = NO_SCRAPES) -> None:
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             self.port = held.getsockname()[1]
-        config = data.parent / "prometheus.yaml"
-        config.write_text(says)
+        file = data.parent / "prometheus.yaml"
+        file.write_text(config)
         self.process = subprocess.Popen(
             [
                 binary,
-                f"--config.file={config}",
+                f"--config.file={file}",
                 f"--storage.tsdb.path={data}",
                 "--storage.tsdb.retention.time=10y",
                 f"--web.listen-address=127.0.0.1:{self.port}",
@@ -86,7 +86,7 @@ def running(data: Path, *flags: str, config: str = NO_SCRAPES) -> Iterator[Prome
     binary = shutil.which("prometheus")
     if binary is None:
         raise SystemExit("no prometheus on the PATH: scripts/system-packages prometheus")
-    server = Prometheus(binary, data, *flags, says=config)
+    server = Prometheus(binary, data, *flags, config=config)
     try:
         server.wait()
         yield server

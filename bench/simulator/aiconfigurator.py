@@ -94,8 +94,8 @@ def _never_cheaper(ask: Ask, tokens: int) -> dict[int, float]:
 
     The wheel's times of short chunks fall by up to a twentieth before they rise.
     """
-    said = {kv_tokens: ask(_prompt(tokens, kv_tokens)) for kv_tokens in _CONTEXTS}
-    return {here: min(said[kv] for kv in _CONTEXTS if kv >= here) for here in _CONTEXTS}
+    times = {kv_tokens: ask(_prompt(tokens, kv_tokens)) for kv_tokens in _CONTEXTS}
+    return {here: min(times[kv] for kv in _CONTEXTS if kv >= here) for here in _CONTEXTS}
 
 
 def _prompt(tokens: int, before: int) -> BatchWork:

@@ -157,9 +157,9 @@ def running(plan: ClusterPlan) -> Iterator[Sandbox]:
         with suppress(BrokenPipeError):
             process.stdin.write(plan.to_json().encode() + b"\n")
             process.stdin.flush()
-        said = process.stdout.readline().decode().strip()
+        output = process.stdout.readline().decode().strip()
         inside = children_of(process.pid)
-        if said != READY or not inside:
+        if output != READY or not inside:
             raise NoNamespacesError(f"{_early_end(process)}: {_WAY_OUT}")
         yield Sandbox(plan, inside[0], "--user" in flags, process)
 

@@ -107,8 +107,8 @@ class NodeAccounting:
     ) -> None:
         """Assign an engine to devices (all of them unless named)."""
         devices = tuple(self.gpus if gpus is None else gpus)
-        told = Assignment(name, role, devices, state, ns(since), pids, model, ranks=ranks)
-        self.ledger.assign(told)
+        assignment = Assignment(name, role, devices, state, ns(since), pids, model, ranks=ranks)
+        self.ledger.assign(assignment)
 
     def successor(
         self,
@@ -162,11 +162,11 @@ class NodeAccounting:
         busy: float | None = None,
         name: str = "e",
         method: Method = Method.PAGE,
-        **told: Any,
+        **values: Any,
     ) -> None:
         """Deliver a window: busy while the devices were active, unless specified otherwise."""
         busy_ns = None if busy is None else ns(busy)
-        window = WorkWindow(ns(start), ns(end), method, share, busy_ns, **told)
+        window = WorkWindow(ns(start), ns(end), method, share, busy_ns, **values)
         self.ledger.window(name, window)
 
     def activity(self, start: float, end: float, ratio: float, gpu: str = "g0") -> None:
@@ -175,9 +175,9 @@ class NodeAccounting:
             reading = DeviceReading(gpu, ns(tick / 10), busy_ratio=ratio)
             self.ledger.read(DeviceSweep(reading.t_ns, (reading,)))
 
-    def tell(self, t: float, gpu: str = "g0", **told: Any) -> None:
+    def tell(self, t: float, gpu: str = "g0", **values: Any) -> None:
         """Deliver one reading of any values that a device may report."""
-        reading = DeviceReading(gpu, ns(t), **told)
+        reading = DeviceReading(gpu, ns(t), **values)
         self.ledger.read(DeviceSweep(reading.t_ns, (reading,)))
 
     def power(self, start: float, end: float, watts: float, gpu: str = "g0") -> None:
@@ -185,8 +185,8 @@ class NodeAccounting:
         for tick in range(round(start * 10), round(end * 10) + 1):
             if tick > round(start * 10):
                 self._joules[gpu] += watts / 10
-            told_joules = round(self._joules[gpu], 6)
-            self.tell(tick / 10, gpu, energy_joules=told_joules, power_watts=watts)
+            total_joules = round(self._joules[gpu], 6)
+            self.tell(tick / 10, gpu, energy_joules=total_joules, power_watts=watts)
 
     def advance(self, now: float) -> None:
         """Commit what can be committed at `now`."""

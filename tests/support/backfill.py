@@ -34,11 +34,11 @@ class Past:
 def openmetrics(series: Iterable[Past], instants: range) -> str:
     """Return the text for promtool to make blocks of, by family, then by series."""
     lines: list[str] = []
-    told = ""
+    current = ""
     for past in sorted(series, key=lambda each: each.name):
-        if past.name != told:
+        if past.name != current:
             lines.append(f"# TYPE {past.name} gauge")
-            told = past.name
+            current = past.name
         labels = ",".join(f'{key}="{value}"' for key, value in past.labels.items())
         for instant in instants:
             value = past.at(instant)

@@ -104,7 +104,9 @@ class _Telling:
 
     def _over(self, read: _Read) -> Floats:
         """Return a value for each sample, before and after the change."""
-        old, new = (np.nan if told is None else told for told in (read(self.old), read(self.new)))
+        old, new = (
+            np.nan if value is None else value for value in (read(self.old), read(self.new))
+        )
         return np.where(self.after, new, old).astype(float)
 
 

@@ -176,14 +176,14 @@ class _Handler(BaseHTTPRequestHandler):
                     api.fail_watch_code = 0
                     news: list[Told] = [{"type": "ERROR", "object": {"code": code}}]
                 else:
-                    events = [told for version, told in api.events if version > seen]
-                    news = [told for told in events if _selected(told["object"], query)]
+                    events = [event for version, event in api.events if version > seen]
+                    news = [event for event in events if _selected(event["object"], query)]
                     metadata = {"resourceVersion": str(api.version)}
                     bookmark = {"type": "BOOKMARK", "object": {"metadata": metadata}}
                     news = news if events else [bookmark]
                     seen = api.version
-            for told in news:
-                line = json.dumps(told).encode() + b"\n"
+            for event in news:
+                line = json.dumps(event).encode() + b"\n"
                 # In two chunks, as the reader must not depend on where chunks end.
                 for part in (line[:7], line[7:]):
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))

@@ -134,8 +134,8 @@ class Client:
         try:
             await self.ask(request)
         except grpc.aio.AioRpcError as error:
-            told: Mapping[str, Any] = dict(error.trailing_metadata() or ())
-            reply = told.get(REPLY_METADATA)
+            metadata: Mapping[str, Any] = dict(error.trailing_metadata() or ())
+            reply = metadata.get(REPLY_METADATA)
             return error.code().name, None if reply is None else decode_answer(reply)
         raise AssertionError("it was granted")
 

@@ -94,8 +94,8 @@ def four_hours(**changes: RuleSeries | None) -> History:
     curves |= changes
     start = float(PERIOD.start_seconds)
     firing = Firing(ALERT, tuple(start + 600 + 60 * n for n in range(10)))
-    told = {rule: each for rule, each in curves.items() if each is not None}
-    return History(PERIOD, told, (firing,), 60.0)
+    known = {rule: each for rule, each in curves.items() if each is not None}
+    return History(PERIOD, known, (firing,), 60.0)
 
 
 def half_a_week(**changes: RuleSeries | None) -> History:
@@ -112,6 +112,6 @@ def half_a_week(**changes: RuleSeries | None) -> History:
         ),
     }
     curves |= changes
-    told = {rule: each for rule, each in curves.items() if each is not None}
+    known = {rule: each for rule, each in curves.items() if each is not None}
     gpus = {("c", "a"): (4.0,) * 4, ("c", "b"): (4.0, 4.0, None, None)}
-    return History(PERIOD, told, (), 60.0, gpus)
+    return History(PERIOD, known, (), 60.0, gpus)

@@ -1,7 +1,7 @@
 """Energy accounting that processes intervals one by one: a slow and simple reference.
 
 By docs/accounting.md, A10. Only the order in which the parts of an interval are rounded may differ
-from the books that are used.
+from the accounting in use.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ class PlainEnergyLedger(EnergyLedger):
                     known = self.baseline_watts
                     self.baseline_watts = watts if known is None else min(known, watts)
                 length_ns = interval.end_ns - interval.start_ns
-                self._book(interval.microjoules, length_ns, interval.shares, self.microjoules)
+                self._add(interval.microjoules, length_ns, interval.shares, self.microjoules)
 
-    def _book(
-        self, told: int, length_ns: int, shares: Mapping[Cell, float], books: Counter[Cell]
+    def _add(
+        self, reported: int, length_ns: int, shares: Mapping[Cell, float], cells: Counter[Cell]
     ) -> None:
         idle = {cell: share for cell, share in shares.items() if cell.use is Use.IDLE}
         rest = {cell: share for cell, share in shares.items() if cell.use is not Use.IDLE}
         idle_share = sum(idle.values()) / sum(shares.values())
-        for_idle = told * idle_share
+        for_idle = reported * idle_share
         if rest and self.baseline_watts is not None:
             for_idle = min(for_idle, self.baseline_watts * length_ns * idle_share / 1e3)
-        for whole, group in ((round(for_idle), idle), (told - round(for_idle), rest)):
+        for whole, group in ((round(for_idle), idle), (reported - round(for_idle), rest)):
             given, so_far = 0, 0.0
             for cell, share in group.items():
                 so_far += share
                 upto = round(whole * so_far / sum(group.values()))
-                books[cell] += upto - given
+                cells[cell] += upto - given
                 given = upto

@@ -112,9 +112,9 @@ class PlainStream:
         else:
             # Between two steps only the state is reported.
             return
-        totals, told = step.totals, before.totals
-        steps = totals.steps[kind] - told.steps[kind]
-        step_ns = totals.elapsed_ns[kind] - told.elapsed_ns[kind]
+        totals, earlier = step.totals, before.totals
+        steps = totals.steps[kind] - earlier.steps[kind]
+        step_ns = totals.elapsed_ns[kind] - earlier.elapsed_ns[kind]
         if pending and not overlapped:
             tally.paired_ns += length_ns
             tally.worked_ns += step_ns

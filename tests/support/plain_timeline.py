@@ -73,7 +73,7 @@ class Entry:
     elapsed_ns: int = field(compare=False)
     work: WorkShares = field(compare=False)
     stream: Stream = field(compare=False)
-    told: Step = field(compare=False)
+    record: Step = field(compare=False)
     kind: int = field(compare=False, default=0)
     tokens: tuple[int, int] = field(compare=False, default=(0, 0))
     pending_work: bool = field(compare=False, default=False)
@@ -87,7 +87,7 @@ class Entry:
     @property
     def totals(self) -> StepTotals:
         """The running totals in its message."""
-        return self.told.totals
+        return self.record.totals
 
 
 class PlainTimeline:
@@ -250,14 +250,14 @@ class PlainTimeline:
         if count <= 0:
             return None
         kind = None if entry.marker else entry.kind
-        made = restored(totals, entry.told, kind, timed=not self._overlapped)
+        made = restored(totals, entry.record, kind, timed=not self._overlapped)
         return Entry(
             entry.t_ns,
             entry.sequence - own,
             made.elapsed_ns,
             made.work,
             entry.stream,
-            entry.told,
+            entry.record,
             tokens=made.tokens,
             lost=count,
             divided=True,
@@ -269,8 +269,8 @@ class PlainTimeline:
             self._split.skip()
         if not entry.divided:
             entry.divided = True
-            told = sum(entry.totals.steps) - sum(entry.stream.totals.steps)
-            share = divide(self._split, entry.told, entry.kind, length_ns, single=told == 1)
+            steps = sum(entry.totals.steps) - sum(entry.stream.totals.steps)
+            share = divide(self._split, entry.record, entry.kind, length_ns, single=steps == 1)
             entry.work = work_of(entry.kind, share)
 
     def _begin(self, entry: Entry, remaining_ns: int) -> None:

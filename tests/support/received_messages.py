@@ -15,12 +15,12 @@ from disagg_exporter.steps.messages import (
 from disagg_exporter.steps.rows import rows_of, steps_of
 
 
-def one_by_one(told: StepEvent) -> list[ControlMessage]:
+def one_by_one(event: StepEvent) -> list[ControlMessage]:
     """Return the steps of a batch as separate messages; anything else unchanged."""
-    if isinstance(told, ControlMessage):
-        return [told]
+    if isinstance(event, ControlMessage):
+        return [event]
     step = MessageKind.STEP
-    return [ControlMessage(step, told.key, told.flags, s, s.t_ns) for s in steps_of(told.rows)]
+    return [ControlMessage(step, event.key, event.flags, s, s.t_ns) for s in steps_of(event.rows)]
 
 
 def messages_of(packets: Iterable[bytes], engine: str = "e", pid: int = 1) -> list[ControlMessage]:
@@ -30,7 +30,7 @@ def messages_of(packets: Iterable[bytes], engine: str = "e", pid: int = 1) -> li
         message
         for run in runs
         for message in one_by_one(
-            run.event(StreamKey(engine, pid, run.incarnation, run.engine_index))
+            run.told(StreamKey(engine, pid, run.incarnation, run.engine_index))
         )
     ]
 

@@ -34,9 +34,9 @@ class RecordedEngine:
     truth_path: Path
     heard: list[ControlMessage] = field(default_factory=list)
 
-    def hear(self, told: StepEvent) -> None:
+    def hear(self, event: StepEvent) -> None:
         """Receive messages of its plugin."""
-        self.heard.extend(one_by_one(told))
+        self.heard.extend(one_by_one(event))
 
     @property
     def steps(self) -> list[ControlMessage]:

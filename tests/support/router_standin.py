@@ -32,9 +32,9 @@ class RouterStandin:
             case "POST" if not self.takes:
                 return 400, "Worker management is not supported in this mode"
             case "POST":
-                told = json.loads(body)
-                self.joined.append(told)
-                self.engines[told["url"]] = told["worker_type"]
+                member = json.loads(body)
+                self.joined.append(member)
+                self.engines[member["url"]] = member["worker_type"]
                 return 200, {"success": True}
         url = unquote(path.removeprefix("/workers/"))
         if self.engines.pop(url, None) is None:

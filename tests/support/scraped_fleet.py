@@ -78,9 +78,9 @@ def _put(target: Target, node: Node) -> None:
         busy, named = node.busy(phase), f'{pool},phase="{phase}"'
         target.counter("disagg_node_phase_seconds_total", named, busy)
         if busy and node.tokens is not None:
-            told = f'{model},phase="{phase}"'
-            target.counter("disagg_node_phase_tokens_total", told, node.tokens)
-            target.counter("disagg_node_token_gpu_seconds_total", told, busy)
+            labels = f'{model},phase="{phase}"'
+            target.counter("disagg_node_phase_tokens_total", labels, node.tokens)
+            target.counter("disagg_node_token_gpu_seconds_total", labels, busy)
         if node.watts is not None:
             target.counter("disagg_node_energy_joules_total", named, node.watts * busy)
             target.counter("disagg_node_energy_gpu_seconds_total", named, busy)
@@ -93,11 +93,11 @@ def busy(phase: str) -> float:
 
 def seconds_per_million_tokens(model: str, phase: str) -> float:
     """Return the true GPU-seconds of a million tokens, over nodes that report tokens."""
-    told = [node for node in NODES if node.model == model and node.tokens and node.busy(phase)]
-    return 1e6 * sum(n.busy(phase) for n in told) / sum(n.tokens or 0.0 for n in told)
+    known = [node for node in NODES if node.model == model and node.tokens and node.busy(phase)]
+    return 1e6 * sum(n.busy(phase) for n in known) / sum(n.tokens or 0.0 for n in known)
 
 
 def price(model: str, phase: str) -> float:
     """Return the true price of a busy GPU-hour, over nodes that have one."""
-    told = [node for node in NODES if node.model == model and node.price and node.busy(phase)]
-    return sum(n.busy(phase) * (n.price or 0.0) for n in told) / sum(n.busy(phase) for n in told)
+    known = [node for node in NODES if node.model == model and node.price and node.busy(phase)]
+    return sum(n.busy(phase) * (n.price or 0.0) for n in known) / sum(n.busy(phase) for n in known)

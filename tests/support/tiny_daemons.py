@@ -107,9 +107,9 @@ class TinyDaemons:
         """Return the living processes of each worker."""
         found: dict[str, list[int]] = {name: [] for name in NAMES}
         for entry in Path("/proc").iterdir():
-            told = procfs.command_line(int(entry.name)) if entry.name.isdigit() else ()
-            if str(self._program) in told and procfs.is_alive(int(entry.name)):
-                found[told[told.index("--served-model-name") + 1]].append(int(entry.name))
+            argv = procfs.command_line(int(entry.name)) if entry.name.isdigit() else ()
+            if str(self._program) in argv and procfs.is_alive(int(entry.name)):
+                found[argv[argv.index("--served-model-name") + 1]].append(int(entry.name))
         return found
 
     def close(self) -> None:

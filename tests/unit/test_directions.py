@@ -118,7 +118,7 @@ CORE = [
     "disagg_exporter.steps.messages",
     "disagg_exporter.steps.rows",
 ]
-# Its parser cannot be had without its HTTP server.
+# Its parser cannot be imported without its HTTP server.
 READ_BY_PROMETHEUS_CLIENT = {
     "disagg_exporter.engine_pages",
     "disagg_exporter.attribution",

@@ -32,7 +32,7 @@ def test_nothing_is_bad_about_what_went_as_expected() -> None:
         (DEATH, {"reported_seconds": 10.1}, "reported only after 10.1 s"),
         (Expected(dies=False), {"same_process": False}, "killed although it serves"),
         (DEATH, {"lost": 1}, "1 requests of untouched engines lost"),
-        (DEATH, {"moved": ("decode-0",)}, "untouched, but started anew: decode-0"),
+        (DEATH, {"moved": ("decode-0",)}, "untouched, but restarted: decode-0"),
         (DEATH, {"doubled": ("w: [1, 2]",)}, "two processes: w: [1, 2]"),
         (DEATH, {"left": ("helper 7",)}, "left behind: helper 7"),
         (DEATH, {"back": ("a_total",)}, "1 counters went back, such as a_total"),
