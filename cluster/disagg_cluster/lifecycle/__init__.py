@@ -1,1 +1,1 @@
-"""A worker's lifecycle as pure decisions: states, restarts, crashes, pausing, hanging."""
+"""A worker's lifecycle as pure decisions: states, restarts, crashes, pauses, hangs."""

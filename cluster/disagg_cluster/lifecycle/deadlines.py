@@ -1,4 +1,4 @@
-"""When time alone changes something about a worker, and when it is started next."""
+"""When a worker's next deadline is due, and when it is started next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from disagg_cluster.lifecycle.transitions import is_frozen
 
 
 def due_ns(life: Lifecycle, policy: RestartPolicy) -> int | None:
-    """The instant at which time alone will change something: ask `decide` again then."""
+    """Return the instant at which time alone changes something: call `decide` again then."""
     if is_frozen(life):
         return None
     if life.presence is Presence.GONE:
@@ -20,7 +20,7 @@ def due_ns(life: Lifecycle, policy: RestartPolicy) -> int | None:
         seconds = policy.leftover_seconds if leaderless else policy.stop_seconds
         return life.last_signal_ns + to_ns(seconds)
     if life.last_signal is not None:
-        # A kill without effect (a process stuck in the kernel) is not repeated in a busy loop.
+        # An ineffective kill (a process stuck in the kernel) is not repeated in a busy loop.
         return life.last_signal_ns + to_ns(max(policy.stop_seconds, 1.0))
     if life.state is WorkerState.STARTING:
         deadline_ns = life.since_ns + to_ns(ready_seconds(life, policy))
@@ -31,12 +31,12 @@ def due_ns(life: Lifecycle, policy: RestartPolicy) -> int | None:
 
 
 def ready_seconds(life: Lifecycle, policy: RestartPolicy) -> float:
-    """How long a start may take until the worker is ready."""
+    """Return how long a start may take until the worker is ready."""
     return policy.resume_seconds if life.served else policy.start_seconds
 
 
 class PlannedStart:
-    """The Unix time of a worker's next start; it does not move as long as the plan does not.
+    """The Unix time of a worker's next start; stable as long as the plan is.
 
     Args:
         clock: CLOCK_MONOTONIC in nanoseconds.
@@ -60,7 +60,7 @@ class PlannedStart:
 
 
 def _next_start_ns(life: Lifecycle, policy: RestartPolicy) -> int | None:
-    """When a worker without a process is started next; None if nobody wants it."""
+    """Return when a worker without a process is started next; None if no start is planned."""
     if life.state is WorkerState.BACKOFF:
         return life.retry_ns
     if life.state is WorkerState.FAILED and policy.failed_retry_seconds > 0:

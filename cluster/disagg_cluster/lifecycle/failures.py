@@ -1,4 +1,4 @@
-"""What is said of a worker's failure to somebody outside: which kind, why, its last words."""
+"""Reports of a worker's failures to the outside: their kind, cause and last log lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_LINE = 1000
 
 
 class FailureKind(StrEnum):
-    """A process ended unasked or came not up; was killed because it hung; was given up; is back."""
+    """A process ended unasked or did not start; was killed as hung; was given up; has recovered."""
 
     CRASHED = "crashed"
     HUNG = "hung"
@@ -27,10 +27,10 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failure of a worker, or the end of one.
+    """One failure of a worker, or its recovery.
 
-    `exit_code` is minus the signal that ended it, None where it is not known or did not exit; `pid`
-    is that of the process that failed. `log_lines` are the last of its log.
+    `exit_code` is minus the signal that ended the process, None if unknown or if it did not exit;
+    `pid` is that of the process that failed. `log_lines` are the last of its log.
     """
 
     event: FailureKind
@@ -51,12 +51,12 @@ OnFailure = Callable[[Failure], None]
 
 
 def has_crashed(old: Lifecycle, new: Lifecycle) -> bool:
-    """Whether a crash was counted from one life to the next."""
+    """Whether a crash was counted between one life and the next."""
     return new.crashes_ns[-1:] not in ((), old.crashes_ns[-1:])
 
 
 def failure_kind(old: Lifecycle, new: Lifecycle, event: Event) -> FailureKind | None:
-    """Which failure it is that led from one life to the next; None if it is none."""
+    """Return the kind of failure between one life and the next; None if there was none."""
     if not has_crashed(old, new):
         return None
     if new.state is WorkerState.FAILED:
@@ -65,18 +65,18 @@ def failure_kind(old: Lifecycle, new: Lifecycle, event: Event) -> FailureKind | 
 
 
 def exit_code_of(event: Event) -> int | None:
-    """How the process ended, if that is what was event."""
+    """Return how the process ended, if that is what happened."""
     return event.code if isinstance(event, Exited) else None
 
 
 @dataclass(slots=True)
 class FailureReports:
-    """Makes failures, and their ends, of what happens to one worker.
+    """Derives failures and recoveries from what happens to one worker.
 
     Args:
-        worker, role: Whose.
+        worker, role: The worker's name and role.
         log_path: Its log.
-        report: Receives each.
+        report: Receives each failure.
         wall: Unix seconds.
     """
 
@@ -96,13 +96,13 @@ class FailureReports:
         pid: int | None,
         lines: tuple[str, ...],
     ) -> None:
-        """Take what one event has led to.
+        """Report the failure or recovery, if any, that one event has led to.
 
         Args:
-            old: The life before it.
-            new: The life after it.
+            old: The lifecycle before it.
+            new: The lifecycle after it.
             event: The event.
-            cause: What the log says of it.
+            cause: Its description in the log.
             pid: The process that it happened to.
             lines: The last lines of its log.
         """
@@ -134,7 +134,7 @@ def _is_back(old: Lifecycle, new: Lifecycle) -> bool:
 
 
 def payload(failure: Failure, node: str, cluster: str) -> bytes:
-    """A failure as a line of JSON, of bounded length."""
+    """Return a failure as a line of JSON, of bounded length."""
     fields = {"version": VERSION, "node": node, "cluster": cluster} | asdict(failure)
     fields["cause"] = failure.cause[:_MOST_TEXT]
     fields["log_lines"] = [line[:_MOST_LINE] for line in failure.log_lines]

@@ -1,7 +1,7 @@
-"""As what a worker was started, where it stands, what can happen to it, and what can be done.
+"""A worker's identity and lifecycle, the events that change it, and the resulting actions.
 
-A `Lifecycle` is a plain value: written to disk before a `Start` and read back by the next daemon of
-the same boot, it goes on where it was. An alias is what the journal calls a field.
+A `Lifecycle` is a plain value: it is written to disk before a `Start`, and the next daemon of the
+same boot reads it back and continues from it. An alias is a field's name in the journal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_RANKS = 65_536
 
 
 class WorkerIdentity(Section):
-    """As what a process was started: it stays true when the node file says something else."""
+    """The identity with which a process was started; it holds even if the node file changes."""
 
     role: Role = Role.UNKNOWN
     gpus: tuple[str, ...] = ()
@@ -48,17 +48,16 @@ class WorkerIdentity(Section):
 
 @dataclass(frozen=True, slots=True)
 class LaunchCommand:
-    """How to start a process: its arguments and what its environment has beside the inherited."""
+    """How to start a process: its arguments, and the variables added to the inherited ones."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
 
 
 class WorkerState(StrEnum):
-    """What a worker is said to be doing; the label values of `disagg_worker_state`.
+    """What a worker is reported to be doing; the label values of `disagg_worker_state`.
 
-    `backoff` and `failed` may still have a process that is being ended; nothing is started before
-    it has gone.
+    In `backoff` and `failed` a process may still be ending; nothing is started before it has gone.
     """
 
     STOPPED = "stopped"
@@ -78,7 +77,7 @@ class Presence(StrEnum):
 
 
 class Health(StrEnum):
-    """The answer of one health probe; undecided if the probe itself could not be made."""
+    """The outcome of one health probe; undecided if the probe itself could not be made."""
 
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
@@ -89,17 +88,17 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """Where one worker stands. `generation` numbers its starts, from 1.
+    """The lifecycle of one worker. `generation` numbers its starts, from 1.
 
-    `since_ns` is when `state` began, `retry_ns` when `backoff` ends. `last_signal` was given to the
-    present process at `last_signal_ns`. `up` is the verdict of the last probe, None where none
-    could be made. `failed_probes` came one after the other without any work of the engine's in
-    between, the first begun at `failing_since_ns`; the last failed for the reason `probe_why`.
-    `left_alone` says that it was seen at work since its last good answer. A start is not given up
-    before `patient_until_ns`. `served` while it starts: it was ready before, under an earlier
-    daemon. `restarts` counts the starts after a crash, `consecutive_crashes` those since it last
-    was steady, `crashes_ns` are those inside the window, `refusals` the starts in a row that the
-    system refused. `paused_ns` is when somebody asked that it only be observed, None while it is
+    `since_ns` is when `state` began, `retry_ns` when `backoff` ends. `last_signal` was sent to the
+    present process at `last_signal_ns`. `up` is the verdict of the last probe, None if it could not
+    be made. `failed_probes` are consecutive failures without any work of the engine's in between,
+    the first begun at `failing_since_ns`; the last failed for the reason `probe_why`. `left_alone`:
+    it was observed at work since its last good answer. A start is not given up before
+    `patient_until_ns`. `served` while it starts: it was ready before, under an earlier daemon.
+    `restarts` counts the starts after a crash, `consecutive_crashes` those since it last was
+    steady, `crashes_ns` are those inside the window, `refusals` the starts in a row that the system
+    refused. `paused_ns` is when somebody asked that it only be observed, None while it is
     supervised. `restarting`: once its process has ended it starts anew.
     """
 
@@ -125,13 +124,13 @@ class Lifecycle:
     restarting: bool = False
 
     def into(self, state: WorkerState, now_ns: int) -> Lifecycle:
-        """The same life in `state`, since now unless it was there before."""
+        """Return the same life in `state`, since now unless it was in that state before."""
         return self if self.state is state else replace(self, state=state, since_ns=now_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Nothing happened but time."""
+    """Only time has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +140,16 @@ class StartRequested:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody wants the worker to end; without `drain`, its requests are not waited for."""
+    """Somebody wants the worker to end; without `drain`, its requests are not awaited."""
 
     drain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RestartRequested:
-    """Somebody wants another process; forgives the crashes. With `drain`, it may end its requests.
+    """Somebody wants another process; forgives crashes. With `drain`, requests may finish first.
 
-    Refused while the worker is being stopped or is paused; asked twice it is one.
+    Refused while the worker is being stopped or is paused; repeated requests count as one.
     """
 
     drain: bool = True
@@ -158,7 +157,7 @@ class RestartRequested:
 
 @dataclass(frozen=True, slots=True)
 class PauseRequested:
-    """Somebody wants the worker to be observed and nothing else: no signal, no start.
+    """Somebody wants the worker to be observed only: no signal, no start.
 
     A stop is still obeyed. Refused while one is under way.
     """
@@ -166,7 +165,7 @@ class PauseRequested:
 
 @dataclass(frozen=True, slots=True)
 class UnpauseRequested:
-    """Somebody wants the worker to be supervised again; one that died meanwhile starts at once."""
+    """Somebody wants the worker supervised again; one that died meanwhile starts at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +179,7 @@ class StartFailed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The leader died; `alone` if it left no others. The code of an adopted one is None."""
+    """The leader died; `alone` if no other process is left. An adopted one's code is None."""
 
     generation: int
     code: int | None
@@ -189,14 +188,14 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The last of those the leader left behind has died."""
+    """The last of the processes that the leader left has died."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """A health probe came back.
+    """A health probe has finished.
 
     It began at `began_ns`, just now if None. `worked_ns` is an instant at or after which the engine
     has finished a step or a request; None if nothing is known of its work.
@@ -211,7 +210,7 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Unwatched:
-    """Nobody could look for a while: the daemon itself was stopped, or had no time."""
+    """Nothing was watched for a while: the daemon itself was stopped, or had no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +222,10 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A new daemon goes on with this life and has looked what is left of its process.
+    """A new daemon continues this life and has checked what is left of its process.
 
-    Not `wanted` is a worker that was asked to stop before. Not `started` is one whose last start
-    was decided and written down, but perhaps never made.
+    Not `wanted`: the worker had been asked to stop. Not `started`: its last start was decided and
+    recorded, but perhaps never made.
     """
 
     generation: int
@@ -254,7 +253,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Make a process, in a session of its own."""
+    """Start a process in a separate session."""
 
     generation: int
 
@@ -272,7 +271,7 @@ Action = Start | Signal
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The new life, what to do now, in order, and what to log."""
+    """The new life, the actions to take now, in order, and what to log."""
 
     life: Lifecycle
     actions: tuple[Action, ...] = ()

@@ -1,18 +1,18 @@
-"""What to do about one worker: its life so far, what happened and the time give the next step.
+"""Decides the next step for one worker from its life so far, an event and the time.
 
-Pure: no clock, no process, no randomness. Whatever the order of events, late or twice:
+Pure: no clock, no process, no randomness. In whatever order events arrive, late or twice:
 
-* a process is started only when nothing is left of the one before (`presence` is gone);
+* a process is started only when nothing is left of the previous one (`presence` is gone);
 * events of an older generation change nothing;
 * any exit that we did not ask for is a crash, exit code 0 included (a vLLM whose core was
   killed leaves like that);
-* once a stop is asked for, nothing starts until a start is asked for, and it ends in `stopped`:
+* once a stop is requested, nothing starts until a start is requested, and it ends in `stopped`:
   the group gets SIGTERM after the drain and SIGKILL after the stop deadline, again and again;
-* while it is paused nothing is started and nobody signalled, until a stop is asked for;
+* while it is paused nothing is started or signalled, until a stop is requested;
 * a worker that keeps crashing ends in `failed`, after `crash_limit` crashes at most, and is tried
   again now and then;
-* a start that the system refused, or that was never made, is no crash: it is tried again for ever;
-* a worker that does its work, or that could not be looked at, is not ended for its silence.
+* a start that the system refused, or that was never made, is no crash: it is retried for ever;
+* a worker that does its work, or that could not be watched, is not ended for its silence.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ from disagg_cluster.lifecycle.transitions import (
 def decide(
     life: Lifecycle, event: Event, now_ns: int, policy: RestartPolicy, jitter: float
 ) -> Decision:
-    """Take in one event, then whatever is due by now.
+    """Process one event, then whatever is due by now.
 
     Args:
-        life: Where the worker stands.
+        life: The worker's lifecycle.
         event: What happened; `Tick` if only time passed.
         now_ns: CLOCK_MONOTONIC.
         policy: Deadlines and limits.
@@ -132,7 +132,7 @@ def _resumed(
     if alone and not event.started and not _is_ending(life):
         return Decision(not_started(life, now_ns), notes=("its start was never made",))
     if life.state is WorkerState.DRAINING and event.wanted and not alone:
-        # The stop was another daemon's business: when the rest has ended, it starts anew.
+        # The stop concerned the previous daemon: when the rest has ended, it starts anew.
         life = wanted_anew(replace(life, presence=Presence.LEFTOVER), now_ns)
     if life.presence is Presence.RUNNING:
         return _leader_died(life, "ended while no daemon ran", alone, now_ns, policy, jitter)
@@ -144,7 +144,7 @@ def _resumed(
 
 
 def _act(life: Lifecycle, now_ns: int, policy: RestartPolicy, jitter: float) -> Decision:
-    """Do what the instant `due_ns` was for."""
+    """Take the action that was due at `due_ns`."""
     if life.presence is Presence.GONE:
         return _start(life, now_ns)
     if life.last_signal is not None:

@@ -1,12 +1,12 @@
-"""What a crash, a refused start, a pause, silence or another daemon makes of a worker.
+"""Effects on a worker of a crash, a refused start, a pause, silence or another daemon.
 
 A paused worker is observed: its state and its death are reported, and nothing is done about them.
-Only a stop is obeyed. The pause stays in the journal until somebody ends it, also over the death of
-the worker, of the daemon, and over a stop.
+Only a stop is obeyed. The pause stays in the journal until somebody ends it, even if the worker or
+the daemon dies, or the worker is stopped.
 
-Of a worker that does not answer, three things are distinguished: a good answer; no answer, which
-counts against it unless it finished a step or a request meanwhile; and a probe that could not be
-made, which says nothing.
+Three outcomes of a probe are distinguished: a good answer; no answer, which counts against the
+worker unless it finished a step or a request meanwhile; and a probe that could not be made, which
+proves nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from disagg_cluster.lifecycle.state import (
 # 2.0 ** 1024 overflows; no back-off needs more doublings than this to reach its maximum.
 _MAX_DOUBLINGS = 64
 
-# A start that the system refused is soon tried again, whatever the policy says of crashes: it is
-# not the engine that has to rest. Never at once, though: the refusal may come as fast.
+# A start that the system refused is soon retried, whatever the policy says of crashes: the engine
+# does not need the rest. Never at once, though: the refusal may come as fast.
 _LEAST_REFUSED_SECONDS, _MOST_REFUSED_SECONDS = 0.5, 10.0
-# Slow probes are soon as long as all of the policy's quick ones: fewer are no proof of a hang.
+# A few slow probes soon take as long as all of the policy's quick ones: fewer than this are no
+# proof of a hang.
 _LEAST_PROBES = 3
 
 
 def backoff_seconds(consecutive_crashes: int, policy: RestartPolicy, jitter: float) -> float:
-    """How long the restart after so many crashes in a row waits; never above the maximum.
+    """Return how long the restart after so many crashes in a row waits; at most the maximum.
 
     Args:
-        consecutive_crashes: Crashes since the worker last was steady, this one included.
+        consecutive_crashes: Crashes since the worker was last steady, this one included.
         policy: First wait, factor, maximum and share of jitter.
         jitter: 0 for the whole wait, 1 for the wait less all of its jitter.
     """
@@ -51,14 +52,14 @@ def backoff_seconds(consecutive_crashes: int, policy: RestartPolicy, jitter: flo
 def crashed(
     life: Lifecycle, now_ns: int, policy: RestartPolicy, jitter: float
 ) -> tuple[Lifecycle, str]:
-    """Count a crash of now; the life is then in `backoff` or `failed`, and why is said.
+    """Count a crash now; return the life, in `backoff` or `failed`, and the reason.
 
-    Two counts can end it. That of crashes in a row catches an engine that needs minutes to come
-    up and dies each time, the window one that comes up well and never lasts.
+    Two counts can make it fail. That of crashes in a row catches an engine that needs minutes to
+    come up and dies each time, that of the window one that comes up well and never lasts.
     """
     ready_ns = now_ns - life.since_ns if life.state is WorkerState.READY else -1
     steady = ready_ns >= to_ns(policy.steady_seconds)
-    # One that was given up and tried again needs no more than the limit to be given up anew.
+    # A worker that was given up and retried needs no more than the limit to be given up anew.
     consecutive_crashes = 1 if steady else min(life.consecutive_crashes + 1, policy.crash_limit)
     window_ns = now_ns - to_ns(policy.crash_window_seconds)
     crashes_ns = (*(t for t in life.crashes_ns if t > window_ns), now_ns)[-policy.crash_limit :]
@@ -76,7 +77,7 @@ def crashed(
 
 
 def not_started(life: Lifecycle, now_ns: int, wait_ns: int = 0) -> Lifecycle:
-    """The life after a start that was decided and never made: no crash, and no restart either."""
+    """Return the life after a start that was decided and never made: no crash, no restart."""
     # `restarts` was raised when the start was decided.
     unmade = replace(
         life, presence=Presence.GONE, restarts=life.restarts - (life.consecutive_crashes > 0)
@@ -87,7 +88,7 @@ def not_started(life: Lifecycle, now_ns: int, wait_ns: int = 0) -> Lifecycle:
 def refused(
     life: Lifecycle, now_ns: int, policy: RestartPolicy, jitter: float
 ) -> tuple[Lifecycle, str]:
-    """The life after a start that the system refused, and what is said: tried again for ever."""
+    """Return the life after a start that the system refused, and why; it is retried for ever."""
     refusals = life.refusals + 1
     usual = backoff_seconds(refusals, policy, jitter)
     seconds = min(max(usual, _LEAST_REFUSED_SECONDS), _MOST_REFUSED_SECONDS)
@@ -96,7 +97,7 @@ def refused(
 
 
 def wanted_anew(life: Lifecycle, now_ns: int) -> Lifecycle:
-    """Somebody asks for it: it starts as soon as nothing of it is left, its crashes forgiven."""
+    """Return the life of a requested worker: it starts once nothing is left, crashes forgiven."""
     forgiven = replace(
         life, consecutive_crashes=0, crashes_ns=(), retry_ns=now_ns, restarting=False
     )
@@ -104,18 +105,18 @@ def wanted_anew(life: Lifecycle, now_ns: int) -> Lifecycle:
 
 
 def lives_on(life: Lifecycle, now_ns: int) -> Decision:
-    """Go on with a process that still runs; it is wanted, as the node file names it.
+    """Continue with a process that still runs; it is wanted, as the node file names it.
 
-    One that had not been asked to end is only probed again: `starting` until a probe says that it
-    is healthy. A drain that was under way is called off, unless it is for a restart. One that had
-    been asked to end is signalled again, as the signal may not have been sent, and started anew
-    when it has gone; one that is paused is not signalled.
+    A process that had not been asked to end is only probed again: `starting` until a probe finds it
+    healthy. A drain that was under way is called off, unless it is for a restart. A process that
+    had been asked to end is signalled again, as the signal may not have been sent, and started anew
+    when it has gone; if it is paused, it is not signalled.
     """
     if life.restarting and life.last_signal is None:
         return Decision(replace(life, since_ns=now_ns), notes=("adopted while it drains",))
     if life.last_signal is None:
         served = life.served or life.state in (WorkerState.READY, WorkerState.DRAINING)
-        # Its deadline begins anew: nobody looked at it meanwhile.
+        # Its deadline begins anew: nothing watched it meanwhile.
         looked_at = replace(
             life,
             state=WorkerState.STARTING,
@@ -138,7 +139,7 @@ def lives_on(life: Lifecycle, now_ns: int) -> Decision:
 
 
 def is_frozen(life: Lifecycle) -> bool:
-    """Whether nothing is to be done about the worker: it is paused, and no stop was asked for."""
+    """Whether nothing is to be done about the worker: it is paused, with no stop requested."""
     return life.paused_ns is not None and life.state is not WorkerState.DRAINING
 
 
@@ -152,16 +153,16 @@ def pause(life: Lifecycle, now_ns: int) -> Decision:
     if not life.restarting:
         return Decision(paused, notes=("paused: it is observed, and nothing else",))
     note = "paused: its restart is called off"
-    # What was signalled cannot be called back: it will not be started again by itself.
+    # A signal cannot be undone: the worker will not be restarted automatically.
     state = WorkerState.READY if life.last_signal is None else WorkerState.BACKOFF
     called_off = replace(paused.into(state, now_ns), restarting=False, retry_ns=now_ns)
     return Decision(called_off, notes=(note,))
 
 
 def unpause(life: Lifecycle, now_ns: int) -> Decision:
-    """Supervise the worker again: deadlines begin anew, a start that waits is due now.
+    """Supervise the worker again: deadlines begin anew, a waiting start is due now.
 
-    Whether somebody is to be signalled is the caller's business.
+    Whether to send a signal is left to the caller.
     """
     if life.paused_ns is None:
         return Decision(life)
@@ -178,7 +179,7 @@ def unpause(life: Lifecycle, now_ns: int) -> Decision:
 
 
 def died_while_paused(life: Lifecycle, now_ns: int) -> tuple[Lifecycle, str]:
-    """The life of a worker whose crash was counted: it waits for the end of the pause, and why."""
+    """Return the life after a counted crash: it waits for the end of the pause; and the reason."""
     waiting = replace(life.into(WorkerState.BACKOFF, now_ns), retry_ns=now_ns)
     return waiting, "not started again while it is paused"
 
@@ -195,25 +196,25 @@ def restart_refusal(life: Lifecycle) -> str | None:
 def probed(
     life: Lifecycle, event: Probed, now_ns: int, policy: RestartPolicy
 ) -> tuple[Lifecycle, tuple[str, ...]]:
-    """Take in one probe of the present process; return the life and what is new to the log."""
+    """Apply one probe of the present process; return the life and what is new to log."""
     life = replace(life, refusals=0)
     if event.health is Health.HEALTHY:
         again = life.up is False and life.state is WorkerState.READY
         well = replace(life, up=True, failed_probes=0, probe_why="", left_alone=False)
         return well, ("answers again",) if again else ()
     first_start = life.state is WorkerState.STARTING and not life.served
-    # Until it listens nobody can answer: who waits for it is told how long that may take.
+    # Until it listens nothing can answer; whoever waits is told how long that may take.
     expected = first_start and event.health is Health.NO_ANSWER
     known = expected or event.why == life.probe_why
     notes = () if known else (f"not healthy: {event.why}",)
     if event.health is Health.UNDECIDED:
-        # Only a silence that was seen counts: how long it lasts counts from here on.
+        # Only an observed silence counts: its duration counts from here on.
         unsure = replace(life, up=None, probe_why=event.why, failing_since_ns=now_ns)
         return _more_time(unsure, now_ns, policy), notes
     failing = replace(life, up=False, probe_why=event.why)
     began_ns = now_ns if event.began_ns is None else event.began_ns
     since_ns = life.failing_since_ns if life.failed_probes else began_ns
-    # What a stranger on its port does is not its work.
+    # The work of a stranger on its port is not its own.
     works = event.health is not Health.FOREIGN and (event.worked_ns or 0) > since_ns
     if works:
         noted = () if life.left_alone else ("it does its work and is left alone",)
@@ -226,7 +227,7 @@ def probed(
 
 
 def hangs(life: Lifecycle, now_ns: int, policy: RestartPolicy) -> bool:
-    """Whether a worker has neither answered nor done anything for too long."""
+    """Whether a worker has neither answered nor done any work for too long."""
     if life.state is not WorkerState.READY or not life.failed_probes:
         return False
     if now_ns - life.since_ns < to_ns(policy.hang_grace_seconds):
@@ -239,12 +240,12 @@ def hangs(life: Lifecycle, now_ns: int, policy: RestartPolicy) -> bool:
 
 
 def unwatched(life: Lifecycle, now_ns: int, policy: RestartPolicy) -> Lifecycle:
-    """The life after a time in which nobody could look: what came before proves nothing now."""
+    """Return the life after an unwatched time: earlier failures prove nothing now."""
     return _more_time(replace(life, failed_probes=0), now_ns, policy)
 
 
 def _more_time(life: Lifecycle, now_ns: int, policy: RestartPolicy) -> Lifecycle:
-    """A start whose worker works, or could not be looked at, is not given up just now."""
+    """Extend the patience of a start whose worker works, or could not be watched."""
     if life.state is not WorkerState.STARTING:
         return life
     return replace(life, patient_until_ns=now_ns + to_ns(policy.resume_seconds))
