@@ -1,4 +1,4 @@
-"""The node file: from the text that a person wrote to a frozen configuration, or a report."""
+"""The node file: from its text to a frozen configuration, or a report of its problems."""
 
 from disagg_cluster.nodefile.reading import (
     ELSEWHERE,

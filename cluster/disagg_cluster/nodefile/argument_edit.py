@@ -1,7 +1,8 @@
 """Changes a worker's arguments in the text of a node file, and nothing else of it.
 
-Comments, order and layout stay. What was changed is read again and held against what was meant, so
-that a text in which it cannot be done (an anchor that several workers share) is left alone.
+Comments, order and layout stay. The changed text is read again and compared with the intended
+result, so that a text in which this is impossible (an anchor that several workers share) is left
+alone.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ class ArgumentEditError(DisaggError):
 def with_arguments(text: str, worker: str, wanted: Mapping[str, str]) -> str:
     """Return the text with these arguments of a worker.
 
-    An option that is there already gets the new value where it counts, at its last place; others
-    are added at the end of `args`.
+    An option that is already given gets the new value at its last occurrence, which takes effect;
+    others are appended to `args`.
 
     Args:
         text: A node file.
-        worker: Its name.
+        worker: The worker's name.
         wanted: Values by option, such as `--max-num-seqs`.
 
     Raises:
@@ -77,7 +78,7 @@ def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
 
 
 def _has_by_role(worker: yaml.MappingNode, option: str) -> bool:
-    """Whether an option is among the arguments of a role, where `args` do not count."""
+    """Whether an option is in a role's arguments, which override `args`."""
     by_role = _value(worker, "role_args")
     if not isinstance(by_role, yaml.MappingNode):
         return False
@@ -110,7 +111,7 @@ def _replaced(text: str, node: yaml.Node, new: str) -> str:
 
 
 def _with_args(text: str, worker: yaml.MappingNode, args: str) -> str:
-    """Put `args` behind the worker's name, as the rest of it is written."""
+    """Insert `args` after the worker's name, in the style of the rest."""
     key, value = next(pair for pair in worker.value if pair[0].value == "name")
     if worker.flow_style:
         end = value.end_mark.index
@@ -145,13 +146,13 @@ def _newline(text: str) -> str:
 
 
 def _read(text: str) -> object:
-    """The document, and whether anything is wrong with it as YAML."""
+    """Return the document, and whether it has problems as YAML."""
     document = read_yaml(text)
     return (document.value, bool(document.findings))
 
 
 def _expected(text: str, worker: str, option: str, value: str) -> object:
-    """What the text is to be read as afterwards."""
+    """Return what reading the changed text must yield."""
     document = read_yaml(text).value
     assert isinstance(document, dict)
     workers = [

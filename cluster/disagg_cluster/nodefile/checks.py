@@ -1,4 +1,4 @@
-"""Checks of a node file's values against each other, and against the node; of its router, too."""
+"""Checks of a node file's values against each other and the node, and of its router."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ _NEEDS_TWO = "power_of_two"
 
 
 def check(draft: Draft, devices: Sequence[Device] | None, host: Host) -> tuple[Finding, ...]:
-    """Return all that is wrong between the values of a file.
+    """Return all inconsistencies between the values of a file.
 
-    Nothing is concluded from a value that could not be understood: its own problem is reported
-    already.
+    A value that could not be understood is not checked: its own problem is reported already.
 
     Args:
         draft: The file as far as it is understood.
-        devices: The node's devices, as far as the file says.
+        devices: The node's devices, as far as the file states them.
         host: The machine the file is for.
     """
     findings = [*_node(draft), *_hook(draft, host), *_names(draft), *_listed(draft)]
@@ -77,7 +76,7 @@ def _hook(draft: Draft, host: Host) -> Iterator[Finding]:
 
 
 def _folders(draft: Draft, host: Host) -> Iterator[Finding]:
-    """Yield paths that are no folders, and a folder that is named for two purposes."""
+    """Yield paths that are not folders, and folders that are named for two purposes."""
     config, taken = draft.config, dict[str, str]()
     places: list[tuple[YamlPath, str | None]] = [
         (("run_dir",), config.run_dir),
@@ -197,7 +196,7 @@ def check_router(draft: Draft, host: Host) -> Iterator[Finding]:
 
 
 def _routed_elsewhere(draft: Draft, router: Router) -> Iterator[Finding]:
-    """Yield engines elsewhere that are named twice, or are workers of this file."""
+    """Yield remote engines that are named twice, or are workers of this file."""
     taken = {
         worker.url: f"{worker.name} (workers[{position}])"
         for position, worker in draft.workers

@@ -1,4 +1,4 @@
-"""Checks of connections: ports that clash, a control port open to everybody, wrong TLS settings."""
+"""Checks of connections: port clashes, a control port open to everybody, wrong TLS settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _PortTable:
         self._owners: list[_Claim | None] = [None] * (LAST_PORT + 1)
 
     def take(self, claim: _Claim) -> tuple[int, _Claim] | None:
-        """Give a claim its free ports; return the first that is taken, and its owner."""
+        """Give a claim its free ports; return the first that is already taken, with its owner."""
         first, end = claim.ports[0], min(claim.ports[-1], LAST_PORT) + 1
         clash = self._taken.find(1, first, end)
         owner = self._owners[clash] if clash >= 0 else None
@@ -99,7 +99,7 @@ def _span(ports: range) -> str:
 
 
 def check_control(draft: Draft, host: Host) -> Iterator[Finding]:
-    """Yield what is wrong with `control:`: a port that would let everybody steer the workers."""
+    """Yield problems of `control:`, such as a port that would let everybody steer the workers."""
     grpc = draft.config.control.grpc
     if grpc is None or not draft.sure(*_GRPC):
         return
@@ -127,7 +127,7 @@ def check_control(draft: Draft, host: Host) -> Iterator[Finding]:
 
 
 def check_tls(draft: Draft, host: Host) -> Iterator[Finding]:
-    """Yield what is wrong between the values of each `tls:`."""
+    """Yield inconsistencies between the values of each `tls:`."""
     for path, tls in _tls_sections(draft):
         if draft.sure(*path):
             yield from _tls(path, tls, host)

@@ -1,6 +1,6 @@
 """A node file as far as it can be understood, so that one mistake does not hide another.
 
-Beside it stands what the checks of a draft may ask the machine that the file is for.
+Also what the checks of a draft may ask the machine that the file is for.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _PLACEHOLDERS = {
     **{"name": "unnamed", "role": "mixed", "model": "unknown", "port": 1, "connector": "?"},
     **{"currency": "XXX", "per_hour": 1.0, "url": "http://127.0.0.1:1"},
 }
-"""Values for required keys that are missing or wrong; nothing is concluded from them."""
+"""Values for required keys that are missing or wrong; no check relies on them."""
 
 _LEFT_OUT = "(left out)"
-"""Stands where a worker was, so that those after it keep their places."""
+"""Marks the place of a removed worker, so that later ones keep their positions."""
 
 
 @dataclass(frozen=True)
 class Draft:
     """A configuration of what could be understood, and the paths of what could not.
 
-    `positions` are the places in the file of `config.workers`: a worker that is not a mapping is
+    `positions` are the places of `config.workers` in the file: a worker that is not a mapping is
     left out.
     """
 
@@ -54,7 +54,7 @@ class Draft:
         return not any(doubt[:1] == ("workers",) and len(doubt) <= 2 for doubt in self.doubts)
 
     def sure(self, *path: object) -> bool:
-        """Say whether the value at `path`, or its absence, is what the file's author meant."""
+        """Return whether the value at `path`, or its absence, is what the file's author meant."""
         if path in self._above_doubts:
             return False
         return not any(path[:length] in self._in_doubt for length in range(len(path) + 1))
@@ -82,10 +82,10 @@ class Draft:
 class Host:
     """What the checks ask a machine: whether a path exists, whether a program can be run.
 
-    `installed` says whether a Python package exists, by the name that imports it. The others return
-    a reason, empty if none is known: `why_no_folder` why a path is no folder and cannot become one,
-    `why_no_engine` why a worker's interpreter cannot run its engine, and `why_no_model` why the
-    engine cannot read its model.
+    `installed` returns whether a Python package exists, by its import name. The others return a
+    reason, empty if none is known: `why_no_folder` why a path is not a folder and cannot become
+    one, `why_no_engine` why a worker's interpreter cannot run its engine, and `why_no_model` why
+    the engine cannot read its model.
     """
 
     exists: Callable[[str], bool]
@@ -97,7 +97,7 @@ class Host:
 
 
 def understand(raw: object, folder: Path | None = None) -> tuple[Draft | None, tuple[Finding, ...]]:
-    """Return a draft made of YAML data, and all that does not fit its shape.
+    """Return a draft made from YAML data, and all that does not fit its shape.
 
     The draft is None if nothing of the file can be understood.
 
@@ -145,7 +145,7 @@ def _text_keys_only(value: object, at: YamlPath, findings: list[Finding]) -> obj
 
 
 def _is_unicode(text: str) -> bool:
-    """Say whether it is valid Unicode: YAML accepts halves of characters (surrogates)."""
+    """Return whether it is valid Unicode: YAML accepts halves of characters (surrogates)."""
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 

@@ -1,4 +1,4 @@
-"""Whether a node file is still what was taken in of it, by what its folder says of it."""
+"""Whether a node file has changed since it was read, by inode, modification time and size."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 _LOOK = "`disagg-node reload --dry-run` shows what is otherwise"
 
 FileStamp = tuple[int, int, int]
-"""Of a file when it was looked at: its number on the disk, when it was written (ns), its bytes."""
+"""A file's inode number, modification time (ns) and size when it was checked."""
 
 
 def stamp_of(file: Path) -> FileStamp | None:
-    """The stamp of a file; None if it is not there or cannot be looked at."""
+    """Return the stamp of a file; None if it is missing or cannot be read."""
     try:
         found = file.stat()
     except OSError:
@@ -20,10 +20,10 @@ def stamp_of(file: Path) -> FileStamp | None:
 
 
 class NodeFileFreshness:
-    """Compares the node file with the one that was taken in last.
+    """Compares the node file with the version that was read last.
 
     Args:
-        file: Where it is; None of a daemon without one.
+        file: Its path; None for a daemon without one.
     """
 
     def __init__(self, file: Path | None) -> None:
@@ -32,15 +32,15 @@ class NodeFileFreshness:
         self._wrong: tuple[FileStamp | None, int] = None, 0
 
     def take(self, stamp: FileStamp | None) -> None:
-        """What was read at this stamp is what the daemon runs on, or waits for the next."""
+        """Record that what was read at this stamp is in use, or waits for the next daemon."""
         self._taken = stamp
 
     def refuse(self, stamp: FileStamp | None, problems: int) -> None:
-        """What was read at this stamp has problems."""
+        """Record that what was read at this stamp has problems."""
         self._wrong = stamp, problems
 
     def text(self) -> str:
-        """What is to be said of the file; empty while it is what was taken in."""
+        """Return what to report of the file; empty while it is unchanged."""
         if self._file is None:
             return ""
         now = stamp_of(self._file)

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a node file, in the words of this project."""
+"""Rewrites pydantic's errors about a node file in this project's own words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from disagg_cluster.config.problems import Finding, YamlPath, nearest
 from disagg_cluster.nodefile.shape import SchemaEntry, find_entry, home_of
 
 _MOST_GUESSES = 100
-"""For so many unknown keys what was meant is guessed: each takes a comparison with all known."""
+"""For this many unknown keys the intended key is guessed: each guess compares all known keys."""
 
 _OF_A_VALUE = {
     "string_type": "text",
@@ -22,20 +22,20 @@ _OF_A_VALUE = {
     "string_pattern_mismatch": "text without a NUL character",
     "invalid-json-value": "something that JSON can say",
 }
-"""What belongs inside a field's value, by the kind of error that says it is not there."""
+"""What belongs inside a field's value, by the kind of error that reports its absence."""
 
 _SECRET = frozenset({"env", "basic_auth_users", "basic_auth"})
-"""What stands at or below these keys may be a password, or a hash as good as one."""
+"""Values at or below these keys may be passwords, or hashes as good as passwords."""
 
 _SECRET_PATHS = frozenset({("on_worker_failure", "url"), ("on_worker_failure", "command")})
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that does not fit the file's shape.
+    """One violation of the file's shape.
 
-    `leave_out` is the path without which the rest can be understood; `doubts` are the fields
-    whose value is then not known.
+    `leave_out` is the path without which the rest can be understood; `doubts` are the fields whose
+    value is then unknown.
     """
 
     finding: Finding
@@ -46,7 +46,7 @@ class Violation:
 def violations(
     errors: Iterable[ErrorDetails], raw: object, root: type[BaseModel] = NodeConfig
 ) -> tuple[Violation, ...]:
-    """Every error in our words, one for each path; `root` is the shape of the whole file.
+    """Return every error in our words, one per path; `root` is the shape of the whole file.
 
     A key that is missing because it is misspelt is reported once, as misspelt.
     """
@@ -87,7 +87,7 @@ def _violation(
 
 
 def _may_be_secret(path: YamlPath, raw: object) -> bool:
-    """Whether what stands at a path may be a password, by its names or by the option before it."""
+    """Whether a value may be a password, by the names in its path or the option before it."""
     if any(isinstance(key, str) and (key in _SECRET or is_secret_name(key)) for key in path):
         return True
     if path[:2] in _SECRET_PATHS:
@@ -134,7 +134,7 @@ def _is_about_key(error: ErrorDetails) -> bool:
 
 
 def _path(error: ErrorDetails, raw: object) -> YamlPath:
-    """Where in the file an error is: its location without pydantic's names for types."""
+    """Return the path of an error: its location without pydantic's names for types."""
     path: YamlPath = ()
     for part in error["loc"]:
         if _has(value_at(path, raw), part):
@@ -149,7 +149,7 @@ def _has(value: object, part: object) -> bool:
 
 
 def value_at(path: YamlPath, raw: object) -> object:
-    """What stands at a path of the data; what stands above it where that has no such place."""
+    """Return the value at a path of the data; the deepest value above it if there is none."""
     for part in path:
         if isinstance(raw, dict):
             raw = raw.get(part)
@@ -159,7 +159,7 @@ def value_at(path: YamlPath, raw: object) -> object:
 
 
 def shown(value: object) -> str:
-    """A value as the reader wrote it, if it is short, else what kind of value it is."""
+    """Return a value as its author wrote it if it is short, otherwise its kind."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
@@ -174,7 +174,7 @@ def shown(value: object) -> str:
 
 
 def _option_masked(text: str) -> str:
-    """A command line that was written as one text."""
+    """Return a command line that was written as one text, with secrets masked."""
     words = text.split(" ")
     return " ".join(masked_arguments(words)) if text.startswith("-") else text
 
@@ -188,7 +188,7 @@ def _shown_items(items: list[object]) -> Iterator[str]:
 
 
 def kind_of(value: object) -> str:
-    """What kind of value it is."""
+    """Return the kind of a value."""
     kinds = {dict: "a mapping", list: "a list", str: "text", bool: "true or false"}
     kinds |= {int: "a number", float: "a number", type(None): "nothing"}
     return kinds.get(type(value), f"a {type(value).__name__}")

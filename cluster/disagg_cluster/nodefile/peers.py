@@ -1,4 +1,4 @@
-"""Whether prefill and decode workers find each other, and can hand KV to each other."""
+"""Checks whether prefill and decode workers have each other, and can transfer KV."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HALVES = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 
 
 def check_peers(draft: Draft) -> Iterator[Finding]:
-    """Halves without the other half, and engines that their peers elsewhere cannot reach."""
+    """Yield halves without the other half, and engines that remote peers cannot reach."""
     if not (draft.sure("peers") and draft.sure("router")):
         return
     router = draft.config.router
@@ -33,7 +33,7 @@ def check_peers(draft: Draft) -> Iterator[Finding]:
 
 
 def has_peers_elsewhere(config: NodeConfig) -> bool:
-    """Whether the file speaks of engines on other nodes."""
+    """Whether the file mentions engines on other nodes."""
     router = config.router
     named = router is not None and bool(router.prefill or router.decode)
     return named or config.peers == "elsewhere"
@@ -51,13 +51,13 @@ def _lonely(draft: Draft) -> Iterator[Finding]:
             message = f"a {role} worker, but no {other} worker to share its requests with"
             hint = f"add a {other} worker, make the role mixed, or say peers: elsewhere"
             yield Finding(("workers", first[role], "role"), message, hint)
-    # A router whose engines serve several models is complained of as a whole.
+    # A router whose engines serve several models is reported as a whole.
     if first.keys() >= _HALVES.keys() and draft.config.router is None:
         yield from _lonely_models(draft)
 
 
 def _lonely_models(draft: Draft) -> Iterator[Finding]:
-    """Models of which only one half is here."""
+    """Yield models of which only one half is here."""
     first: dict[tuple[str, Role], int] = {}
     for position, worker in draft.workers:
         if not all(draft.sure("workers", position, key) for key in ("model", "served_model_name")):
@@ -73,7 +73,10 @@ def _lonely_models(draft: Draft) -> Iterator[Finding]:
 
 
 def _out_of_reach(config: NodeConfig, worker: Worker, at: YamlPath) -> Iterator[Finding]:
-    """Decode engines fetch KV from prefill engines; routers need both."""
+    """Yield engines that remote peers cannot reach.
+
+    Decode engines fetch KV from prefill engines; routers need both.
+    """
     router = config.router
     only_prefill_elsewhere = router is not None and not router.decode and config.peers == "here"
     near = only_prefill_elsewhere if worker.role is Role.PREFILL else router is not None
@@ -103,7 +106,7 @@ _TRANSPORTS = (
 
 @dataclass(frozen=True, slots=True)
 class _Half:
-    """A worker of a pair, and by what it hands KV over; no kinds where we cannot know."""
+    """A worker of a pair, and its KV transports; no kinds if they cannot be known."""
 
     place: int
     worker: Worker
@@ -118,12 +121,12 @@ class _Half:
 
 
 def check_pairs(draft: Draft, *, all_meet: bool) -> Iterator[Finding]:
-    """Engines of one model that cannot hand KV to those of its other half.
+    """Yield engines of one model that cannot transfer KV to those of its other half.
 
     Args:
         draft: The file.
-        all_meet: Each prefill engine meets each decode engine, as behind a router; otherwise it
-            is enough that each has one that it fits.
+        all_meet: Each prefill engine meets each decode engine, as behind a router; otherwise one
+            peer that fits is enough for each.
     """
     models: dict[str, dict[Role, dict[object, _Half]]] = {}
     for place, worker in draft.workers:
@@ -134,7 +137,7 @@ def check_pairs(draft: Draft, *, all_meet: bool) -> Iterator[Finding]:
             return  # what is missing may be the half that fits
         half = _Half(place, worker, kv, _transports(worker.engine, kv))
         halves = models.setdefault(worker.model_name, {role: {} for role in _HALVES})
-        # The first of each transport speaks for the others.
+        # One worker per transport stands for the others.
         halves[worker.role].setdefault((worker.engine, half.kinds), half)
     for model, halves in models.items():
         prefill, decode = halves[Role.PREFILL].values(), halves[Role.DECODE].values()
@@ -147,7 +150,7 @@ def check_pairs(draft: Draft, *, all_meet: bool) -> Iterator[Finding]:
 def _unpaired(
     halves: Collection[_Half], others: Collection[_Half], *, all_meet: bool
 ) -> Iterator[tuple[_Half, _Half]]:
-    """Those of one half that have no peer, each with one of the other half that misfits."""
+    """Yield members of one half without a peer, each with one of the other half that misfits."""
     for half in halves:
         misfits = [other for other in others if not half.fits(other)]
         if misfits and (all_meet or len(misfits) == len(others)):

@@ -1,7 +1,7 @@
 """Reads a node file into a frozen configuration, or reports all its problems at once.
 
-What depends on a machine is asked of a `Host`: this one, this one before a start (which asks
-interpreters and looks into models' folders, and takes a moment), or one that cannot be asked.
+What depends on a machine is asked of a `Host`: this one, this one before a start (which runs
+interpreters and reads models' folders, and takes a moment), or one that cannot be asked.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ THIS_HOST = Host(
 """This machine."""
 
 ELSEWHERE = Host(exists=lambda _path: True, executable=lambda _program: True)
-"""A machine that cannot be asked; it has whatever a file says that it has."""
+"""A machine that cannot be asked; it is assumed to have whatever a file names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class NodeFile:
 
 
 def read(path: Path, host: Host = THIS_HOST) -> NodeFile:
-    """Read a node file; the file is read once, so that a change meanwhile cannot mix versions.
+    """Read a node file; it is read only once, so that a change meanwhile cannot mix versions.
 
     Raises:
         ConfigError: The file cannot be read, or has problems; all of them are in it.
@@ -72,7 +72,7 @@ def read(path: Path, host: Host = THIS_HOST) -> NodeFile:
 
 
 def load(path: Path, host: Host = THIS_HOST) -> NodeConfig:
-    """Read only the configuration of a node file; raises as `read`."""
+    """Return only the configuration of a node file; raises as `read`."""
     return read(path, host).config
 
 
@@ -101,7 +101,7 @@ def from_mapping(mapping: Mapping[str, object], source: str, host: Host = THIS_H
 
 
 def expected_devices(config: NodeConfig) -> tuple[Device, ...] | None:
-    """Return the node's devices as far as its file says; None for a node without GPUs."""
+    """Return the node's devices as far as its file states; None for a node without GPUs."""
     if config.devices is DeviceKind.SIM:
         return SimDevices(Path(), config.sim_devices).inventory()
     return assume(config)
@@ -125,9 +125,9 @@ def _configure(
 
 
 def launching_host() -> Host:
-    """Return this machine with the checks that take a moment: of interpreters and models.
+    """Return this machine with the slower checks, of interpreters and models.
 
-    Each interpreter is asked once; what is installed later, only the next host knows.
+    Each interpreter is asked once; only the next such host knows of later installations.
     """
     lacks = cache(_lacks)
 

@@ -1,4 +1,4 @@
-"""The shape of a node file: where a path leads in it, and its JSON schema for editors."""
+"""The shape of a node file: what a path in it means, and its JSON schema for editors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 @dataclass(frozen=True, slots=True)
 class SchemaEntry:
-    """The deepest place on the way of a path that the node file has a word for.
+    """The deepest place on a path for which the node file has a field.
 
-    `path` leads there. `section` is the kind of mapping that belongs there, if one does;
-    `field` is None for the file as a whole and for an item of a list of sections.
+    `path` leads there. `section` is the kind of mapping that belongs there, if one does; `field` is
+    None for the file as a whole and for an item of a list of sections.
     """
 
     path: YamlPath
@@ -31,18 +31,18 @@ class SchemaEntry:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the section takes."""
+        """The keys that the section accepts."""
         return tuple(self.section.model_fields) if self.section else ()
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that the field takes, where it takes only some."""
+        """The words that the field accepts, if it accepts only some."""
         text = self.field.description if self.field else None
         return tuple(text[7:].split(", ")) if text and text.startswith("one of ") else ()
 
     @property
     def required(self) -> bool:
-        """Whether the file must say this."""
+        """Whether the file must state this."""
         return self.field is not None and self.field.is_required()
 
     @property
@@ -57,7 +57,7 @@ class SchemaEntry:
 
 
 def find_entry(path: YamlPath, root: type[BaseModel] = NodeConfig) -> SchemaEntry:
-    """Follow `path` as far as the file, a node file unless `root` says, has words for it."""
+    """Follow `path` as far as the file has fields for it; `root` is a node file by default."""
     entry = SchemaEntry((), None, root)
     items: type[BaseModel] | None = None
     for length, part in enumerate(path, start=1):
@@ -75,13 +75,13 @@ def find_entry(path: YamlPath, root: type[BaseModel] = NodeConfig) -> SchemaEntr
 
 
 def home_of(key: str, inside: type[BaseModel] = NodeConfig) -> str | None:
-    """Where in the file a key belongs (`kv_transfer.connector`), if it belongs anywhere."""
+    """Return where in the file a key belongs (`kv_transfer.connector`), if anywhere."""
     return _homes(inside).get(key)
 
 
 @cache
 def _homes(root: type[BaseModel]) -> Mapping[str, str]:
-    """Where each key of a file belongs; one that has several places, in the first of them."""
+    """Return where each key of a file belongs; with several places, the first of them."""
     found: dict[str, str] = {}
     for name, field in root.model_fields.items():
         found.setdefault(name, name)
@@ -100,7 +100,7 @@ def _section_in(annotation: object) -> type[BaseModel] | None:
 
 
 class _NodeFileSchema(GenerateJsonSchema):
-    """Calls a section's definition by its title: classes are renamed, what is published is not."""
+    """Names a section's definition by its title: class names change, published names do not."""
 
     def get_defs_ref(self, core_mode_ref: CoreModeRef) -> DefsRef:
         ref, mode = core_mode_ref
@@ -111,7 +111,7 @@ class _NodeFileSchema(GenerateJsonSchema):
 
 
 def node_file_schema() -> dict[str, JsonValue]:
-    """Return the schema; it knows every key and value, but not which of them fit together."""
+    """Return the schema; it covers every key and value, but not which of them fit together."""
     schema = NodeConfig.model_json_schema(schema_generator=_NodeFileSchema)
     for section in (schema, *schema["$defs"].values()):
         for field in section.get("properties", {}).values():

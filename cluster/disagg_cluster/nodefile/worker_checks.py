@@ -22,11 +22,11 @@ from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.model import Role
 
 _SAME_IN_BOTH = frozenset({"--api-key", "--ssl-certfile", "--ssl-keyfile"})
-"""Options that whoever asks an engine has to know."""
+"""Options that every client of an engine has to know."""
 
 
 def check_worker(draft: Draft, position: int, worker: Worker, host: Host) -> Iterator[Finding]:
-    """Yield what is wrong between the values of the worker at this place of the file."""
+    """Yield inconsistencies between the values of the worker at this position in the file."""
     at = ("workers", position)
     if not draft.sure(*at, "engine"):
         return
@@ -49,14 +49,14 @@ def check_worker(draft: Draft, position: int, worker: Worker, host: Host) -> Ite
 
 
 def own_arguments(args: Iterable[str], own: Mapping[str, str], at: YamlPath) -> Iterator[Finding]:
-    """Yield the arguments that a file may not give; `own` says why, `at` where their list is."""
+    """Yield arguments that a file may not give; `own` has the reasons, `at` is the list's path."""
     for place, name in enumerate(map(option_name, args)):
         if name in own:
             yield Finding((*at, place), f"{name} is set by the node itself", own[name])
 
 
 def _role_args(worker: Worker, at: YamlPath) -> Iterator[Finding]:
-    """Yield what may not depend on a worker's role, or depends on one that it never has."""
+    """Yield what may not depend on a worker's role, or depends on a role that it never has."""
     if worker.role not in (Role.PREFILL, Role.DECODE) and worker.role_args != RoleArgs():
         hint = "write them into args"
         yield Finding(at, f"a {worker.role} worker is given no other role", hint)
@@ -116,7 +116,7 @@ _NOT_OF_SGLANG = ("role", "extra_config", "buffer_device")
 
 
 def check_kv(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
-    """Yield what is wrong with the KV transfer of a real engine."""
+    """Yield problems of a real engine's KV transfer."""
     if not (draft.sure(*at, "role") and draft.sure(*at, "kv_transfer")):
         return
     wrong = _WRONG_WAY.get(worker.role)
@@ -139,7 +139,8 @@ def check_kv(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
 def _meant(connector: str) -> str | None:
     """Return the vLLM connector that a misspelt name means.
 
-    None for a name that vLLM knows, and for one near to none: plugins bring their own connectors.
+    None for a name that vLLM knows, and for one not similar to any: plugins add their own
+    connectors.
     """
     if connector in VLLM_CONNECTORS:
         return None

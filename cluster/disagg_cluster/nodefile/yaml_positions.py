@@ -1,4 +1,4 @@
-"""A YAML text with the line of everything in it, and what is wrong with it as YAML."""
+"""A YAML text with the line of everything in it, and its problems as YAML."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from disagg_cluster.config.problems import Finding, YamlPath, config_error
 from disagg_cluster.host.files.named_paths import read_bounded
 
 MOST_BYTES = 1_000_000
-"""No node file is larger."""
+"""The largest accepted node file."""
 
 MAX_DEPTH = 30
-"""No node file nests deeper; a YAML anchor that holds itself would never end."""
+"""The deepest accepted nesting; a YAML anchor that contains itself would never end."""
 
 MAX_PATHS = 50_000
-"""No node file says more; YAML anchors can make gigabytes out of ten lines."""
+"""The most paths accepted; YAML anchors can expand ten lines into gigabytes."""
 
 _LONGEST_NUMBER = 100
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
@@ -35,9 +35,9 @@ _SLOWLY_CHARACTERS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """A YAML document: its value, the line (from 1) of each path, and what is wrong with it.
+    """A YAML document: its value, the line (from 1) of each path, and its problems.
 
-    `value` is None where the text is empty or cannot be read; `findings` then says why not.
+    `value` is None if the text is empty or cannot be read; `findings` then says why not.
     """
 
     value: object
@@ -46,10 +46,10 @@ class YamlDocument:
 
 
 class _TooMuchError(Exception):
-    """The document is larger or deeper than any node file."""
+    """The document is larger or deeper than a node file may be."""
 
 
-# ValueError: PyYAML takes `2026-13-45` for a date and lets the date's complaint through.
+# ValueError: PyYAML takes `2026-13-45` for a date and passes the date's error through.
 _REFUSED = (yaml.YAMLError, _TooMuchError, RecursionError, ValueError)
 
 
@@ -57,7 +57,7 @@ def read_yaml_file(path: Path) -> YamlDocument:
     """Read the one YAML document of a file.
 
     Raises:
-        ConfigError: The file cannot be read, or is no text.
+        ConfigError: The file cannot be read, or is not text.
     """
     try:
         return read_yaml(read_bounded(path, MOST_BYTES).decode("utf-8"))
@@ -72,7 +72,7 @@ def read_yaml(text: str) -> YamlDocument:
         _measure(text)
         return _marked(_loader(text, _Loader))
     except yaml.MarkedYAMLError as error:
-        # libyaml is ten times as fast, and sometimes of another opinion, or of fewer words.
+        # libyaml is ten times as fast, but sometimes judges differently, or gives less detail.
         return _refused(error) if len(text) > _SLOWLY_CHARACTERS else _slowly(text)
     except _REFUSED as error:
         return _refused(error)
@@ -89,7 +89,7 @@ def _refused(error: Exception) -> YamlDocument:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         words = ", ".join(part for part in (error.context, error.problem) if part)
-        # libyaml 0.2.6 counts by itself, and looks ahead of the events that we count.
+        # libyaml 0.2.6 counts nesting itself, and reads ahead of the events that we count.
         if _TOO_DEEP in words:
             return _unreadable(_TOO_MUCH)
         at = mark.line + 1 if mark else None
@@ -102,7 +102,7 @@ def _refused(error: Exception) -> YamlDocument:
 
 
 def _measure(text: str) -> None:
-    """Refuse what is too deep or too much, event by event: making nodes of it would recurse."""
+    """Refuse what is too deep or too large, event by event: building nodes would recurse."""
     # libyaml compares each with all those before it.
     if text.count("\n%") > _MOST_DIRECTIVES:
         raise _TooMuchError
@@ -117,7 +117,7 @@ def _measure(text: str) -> None:
 
 
 def _loader(text: str, kind: type[yaml.SafeLoader]) -> yaml.SafeLoader:
-    """A loader of a text; in JSON, 9e-05 is a number, and YAML 1.1 has words in its place."""
+    """Return a loader of a text; in JSON, 9e-05 is a number, which YAML 1.1 takes for text."""
     loader = kind(text)
     if text.lstrip().startswith("{"):
         known = loader.yaml_implicit_resolvers
@@ -135,7 +135,7 @@ def _marked(loader: yaml.SafeLoader) -> YamlDocument:
         first = lines.setdefault(path, line)
         if double:
             findings.append(_twice(path, first, line))
-        # Not those in `lines`: keys that are merged again and again are no new ones.
+        # Not the size of `lines`: keys that are merged repeatedly are not new ones.
         if count > MAX_PATHS:
             raise _TooMuchError
     value = loader.construct_document(node) if node else None
@@ -145,7 +145,7 @@ def _marked(loader: yaml.SafeLoader) -> YamlDocument:
 def _walk(
     loader: yaml.SafeLoader, node: yaml.Node, path: YamlPath, line: int | None = None
 ) -> Iterator[tuple[YamlPath, int, bool]]:
-    """Every path below `node` with its line, and whether its key was there before."""
+    """Yield every path below `node`, its line, and whether its key occurred before."""
     if len(path) > MAX_DEPTH:
         raise _TooMuchError
     if line is None:
@@ -174,7 +174,7 @@ def _walk(
 
 
 def _check_number(node: yaml.ScalarNode) -> None:
-    """Refuse what takes PyYAML minutes to make a number of: `1:00:00:…` is one to the base 60."""
+    """Refuse numbers that PyYAML takes minutes to convert: `1:00:00:…` is one to the base 60."""
     if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
         problem = f"found a number of {len(node.value)} characters"
         raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)

@@ -1,1 +1,1 @@
-"""A worker's move from one role to another, decided purely, step by step, and back if need be."""
+"""A worker's move from one role to another as pure decisions, step by step, with rollback."""

@@ -1,13 +1,13 @@
-"""The next step of a worker's move to another role, from how the worker stands and the time.
+"""Decides the next step of a worker's move to another role, from its state and the time.
 
-Pure: no clock, no process, no router. Whatever is seen, in whatever order, by whichever daemon:
+Pure: no clock, no process, no router. Whatever is observed, in any order, by any daemon:
 
-* a process is ended only after the router has let it go and its last request has ended; a drain
-  that takes too long is called off, and the worker goes on in its old role;
-* it is `done` only when the phase of its new role has used GPU-seconds since it got work there;
-* what does not become ready, or shows no effect in time, is brought back to its old role;
-* orders follow from the move and the sight alone, so that a daemon that was killed between writing
-  down and doing does it again, and nothing twice.
+* a process is ended only after the router has released it and its last request has ended; a drain
+  that takes too long is called off, and the worker stays in its old role;
+* it is `done` only when the phase of its new role has used GPU-seconds since it joined there;
+* a worker that does not become ready, or shows no effect in time, returns to its old role;
+* orders follow from the move and the sight alone, so that a daemon killed between recording
+  and acting is followed by one that acts again, and nothing is done twice.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from disagg_cluster.lifecycle.reassignment.progress import (
 from disagg_cluster.lifecycle.state import WorkerState, to_ns
 
 PROOF_SECONDS = 0.002
-"""GPU-seconds that the phase of the new role must have used: more than noise, less than a probe."""
+"""GPU-seconds that the new role's phase must have used: more than noise, less than a probe."""
 
 PROOF_SHARE = 0.2
-"""Their least share of what it used in all phases since.
+"""Their least share of the worker's use in all phases since then.
 
-A decode engine recomputes a token of each prompt, which is prefill: one that lies does no more.
+A decode engine recomputes one token of each prompt, which is prefill: one that only claims to have
+switched does no more.
 """
 
 
 def advance_move(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
-    """Look at a move that is under way: go one step on if what it waits for is so."""
+    """Advance a move that is under way by one step if its condition is met."""
     if move.step.final:
         return Moved(move)
     if sight.being_stopped or sight.state is WorkerState.STOPPED:
@@ -55,9 +56,9 @@ def advance_move(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
 
 
 def resumed(move: Reassignment, now_ns: int) -> Reassignment:
-    """The move as the next daemon takes it up: nobody looked meanwhile, patience begins anew.
+    """Return the move as the next daemon takes it up: nothing was watched, patience begins anew.
 
-    What had been seen of the effect is not believed: it is looked for again.
+    The effect observed before is not relied on: it is measured again.
     """
     if move.step.final:
         return move
@@ -70,7 +71,8 @@ def _leaving(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
     if not _is_late(move, now_ns):
         return Moved(move)
     if move.undone:
-        # Whatever it still sends there: the worker cannot stay in a role that it does not fill.
+        # Whatever the router still sends there: the worker cannot stay in a role that it does not
+        # fill.
         return Moved(move.into(MoveStep.DRAINING, now_ns))
     return _give_up(move, "the router does not let it go", now_ns)
 
@@ -94,7 +96,7 @@ def _drained(move: Reassignment, now_ns: int) -> Reassignment:
 
 
 def _switch(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
-    """Begin to bring it into the role that it is on its way to."""
+    """Begin to bring the worker into the role that it is heading for."""
     begun = replace(move.into(MoveStep.SWITCHING, now_ns), beyond=sight.incarnation)
     return Moved(begun, (MoveOrder.SWITCH if begun.in_place else MoveOrder.RESTART,))
 
@@ -161,7 +163,7 @@ def _is_proven(move: Reassignment, sight: WorkerSight) -> bool:
 
 
 def _since(move: Reassignment, sight: WorkerSight) -> list[PhaseSeconds]:
-    """What it used since it began to be proven, in each way in which that is known."""
+    """Return what it used since proving began, in each way in which that is known."""
     both = zip(sight.phase_seconds or (), move.base_seconds or (), strict=False)
     return [(now[0] - before[0], now[1] - before[1]) for now, before in both]
 
@@ -176,7 +178,7 @@ def _unproven(move: Reassignment, sight: WorkerSight) -> str:
 
 
 def _give_up(move: Reassignment, why: str, now_ns: int) -> Moved:
-    """Turn back; what fails on the way back is nobody's to mend any more but a person's."""
+    """Turn back; what fails on the way back is left for a person to mend."""
     if move.undone:
         return Moved(
             _ended(move, MoveStep.FAILED, f"{move.why}; and on the way back: {why}", now_ns)

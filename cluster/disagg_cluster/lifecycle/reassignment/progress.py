@@ -1,7 +1,7 @@
-"""How far a worker's move to another role has come, what is looked at, what is to be done.
+"""The state of a worker's move to another role, what is observed for it, and its orders.
 
-A `Reassignment` is a plain value: written to disk before anything is done about it, and read back
-by the next daemon of the same boot, which goes on where it was.
+A `Reassignment` is a plain value: it is written to disk before anything is done about it, and the
+next daemon of the same boot reads it back and continues from it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.model import Role
 
 ROLES = (Role.PREFILL, Role.DECODE)
-"""Between which workers are moved."""
+"""The roles between which workers are moved."""
 
 
 PhaseSeconds = tuple[float, float]
@@ -23,10 +23,10 @@ PhaseSeconds = tuple[float, float]
 
 
 class MoveStep(StrEnum):
-    """What is waited for: that it gets no new work, has none left, serves in its role, gets some.
+    """What the move waits for: no new work, no work left, serving in its role, new work there.
 
-    `proving` waits for the effect: GPU-seconds of the new role's phase. The last three are ends:
-    it serves in its new role, it is back in its old one, or somebody has to look at it.
+    `proving` waits for the effect: GPU-seconds of the new role's phase. The last three are final:
+    the worker serves in its new role, is back in its old one, or somebody has to look at it.
     """
 
     LEAVING = "leaving"
@@ -40,7 +40,7 @@ class MoveStep(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether nothing follows."""
+        """Whether no step follows."""
         return self in (MoveStep.DONE, MoveStep.ROLLED_BACK, MoveStep.FAILED)
 
 
@@ -48,9 +48,9 @@ class MoveStep(StrEnum):
 class Patience:
     """How long each part of a move may take, in seconds.
 
-    `router` until it has let a worker go, or taken it; `drain` until its last request has ended;
-    `start` until it serves in a role; `proof` until the effect shows; `probe` is how long routed
-    work is waited for before a request of our own is sent, and from one to the next.
+    `router` until it has released a worker, or accepted it; `drain` until the last request has
+    ended; `start` until it serves in a role; `proof` until the effect shows; `probe` is how long
+    routed work is awaited before we send a request of our own, and between two of those.
     """
 
     router_seconds: float = 15.0
@@ -61,7 +61,7 @@ class Patience:
 
     @property
     def move_seconds(self) -> float:
-        """What a whole move may take, without its way back."""
+        """How long a whole move may take, without its way back."""
         routed = 2 * self.router_seconds
         return routed + self.drain_seconds + self.start_seconds + self.proof_seconds
 
@@ -84,9 +84,9 @@ class Reassignment:
 
     That is `to_role`, or `from_role` once it is `undone`, for the reason `why`. It is in `step`
     since `since_ns` (CLOCK_MONOTONIC, as all instants). `beyond` numbers the process that a restart
-    has to leave behind; `in_place`, the engine itself is asked to switch and none is. The seconds
-    of the parts are None until they are known. `base_seconds` are the `phase_seconds` of when it
-    began to be proven.
+    must replace; with `in_place` the engine itself is asked to switch and no process is replaced.
+    The seconds of the parts are None until they are known. `base_seconds` are the `phase_seconds`
+    when proving began.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -111,21 +111,21 @@ class Reassignment:
 
     @property
     def heading(self) -> Role:
-        """The role that it is on its way to."""
+        """The role that the worker is heading for."""
         return self.from_role if self.undone else self.to_role
 
     @property
     def assigned_role(self) -> Role:
-        """The role that a process of the worker is to be started in now."""
+        """The role in which a process of the worker is to be started now."""
         before = self.step in (MoveStep.LEAVING, MoveStep.DRAINING)
         if before or self.step is MoveStep.FAILED:
-            # What is drained for the way back still has the role that it could not keep.
+            # A worker drained for the way back still has the role that it could not keep.
             return self.to_role if self.undone and before else self.from_role
         return self.heading
 
     @property
     def routed_as(self) -> Role | None:
-        """The role in which the router is to have it; None while it is to get nothing."""
+        """The role in which the router is to have it; None while it is to get no requests."""
         joined = (MoveStep.JOINING, MoveStep.PROVING, MoveStep.DONE, MoveStep.ROLLED_BACK)
         if self.step is MoveStep.FAILED:
             return self.from_role
@@ -137,12 +137,12 @@ class Reassignment:
         return self.patience.of(self.step)
 
     def into(self, step: MoveStep, now_ns: int) -> Reassignment:
-        """The same move in its next step."""
+        """Return the same move in its next step."""
         return replace(self, step=step, since_ns=now_ns)
 
 
 class SwitchAnswer(StrEnum):
-    """What an engine that switches in place has said: nothing yet, done, or that it cannot."""
+    """The answer of an engine that switches in place: none yet, done, or that it cannot."""
 
     NONE = "none"
     SAID_DONE = "said_done"
@@ -151,15 +151,14 @@ class SwitchAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSight:
-    """How the worker stands.
+    """The observed state of the worker.
 
-    `role` is that of its process. `routed_as` is in which role the router sends it requests, None
-    if it sends none. Not `router_known` is a router that cannot be asked, not `has_router` a node
-    that has none.
-    `idle`: looked at since the step began, it had no request, and none was on its way to it.
-    `phase_seconds` are its GPU-seconds in the phase of `heading`, ever: a pair for each way in
-    which they are known, always in the same order; None while they are not. Not `tells_phases` is
-    an engine whose telemetry does not tell phases apart, so that they prove nothing.
+    `role` is that of its process. `routed_as` is the role in which the router sends it requests,
+    None if it sends none. Not `router_known`: the router cannot be asked; not `has_router`: the
+    node has none. `idle`: checked since the step began, it had no request, and none was on its way
+    to it. `phase_seconds` are its total GPU-seconds in the phase of `heading`: a pair for each way
+    in which they are known, always in the same order; None while they are unknown. Not
+    `tells_phases`: the engine's telemetry does not distinguish phases, so that they prove nothing.
     """
 
     state: WorkerState
@@ -180,7 +179,7 @@ class WorkerSight:
 
 
 class MoveOrder(StrEnum):
-    """What is to be done to the worker: whoever obeys twice does it once.
+    """What is to be done to the worker; an order carried out twice has one effect.
 
     `restart` it in its `assigned_role`; ask its engine to `switch` itself; send it a `probe`, a
     request for the phase of its role.
@@ -193,7 +192,7 @@ class MoveOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The move after a look, and what to do once it is written down."""
+    """The move after one check, and what to do once it is recorded."""
 
     move: Reassignment
     orders: tuple[MoveOrder, ...] = ()

@@ -1,4 +1,4 @@
-"""From a web-config file to the conditions of access to the metrics page, kept up to date."""
+"""Turns a web-config file into conditions of access to the metrics page, kept up to date."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def load(path: Path) -> Access:
 
 
 def access_of(files: WebFiles) -> Access:
-    """Make the conditions that the files ask for.
+    """Build the conditions of access that the files ask for.
 
     Raises:
         ConfigError: They cannot be used; all their problems are in the error.
@@ -125,7 +125,7 @@ def _content(tls: TlsServerConfig, files: WebFiles, key: str) -> bytes:
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A path at which OpenSSL reads these bytes; they lie in memory and nowhere else."""
+    """Yield a path at which OpenSSL reads these bytes; they exist in memory only."""
     descriptor = os.memfd_create("disagg-pem")
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
@@ -143,19 +143,19 @@ _JOIN_SECONDS = 1.0
 
 
 class WebConfigWatch:
-    """What a web-config file asks for, made anew when its content or its files' changes.
+    """The access that a web-config file asks for, rebuilt when it or the files it names change.
 
-    Looks on a thread of its own: a file on a server that hangs must hold up nobody. Half a file
-    could be one that asks for no password, so a change counts once it has stood still for a
+    Checks on a separate thread: a file on a server that hangs must hold up nobody. A half-written
+    file could be one that asks for no password, so a change counts once it has been stable for a
     moment, and an empty file never does.
 
     Args:
         path: The file.
-        log: Told each change, and each new reason why a change cannot be used.
-        every_seconds: From one look to the next.
-        settle_seconds: How long a change must have stood still.
+        log: Logs each change, and each new reason why a change cannot be used.
+        every_seconds: The interval between checks.
+        settle_seconds: How long a change must have been stable.
         reading: Reads the file and those that it names.
-        collector: What it is called on the page.
+        collector: The collector's name on the page.
 
     Raises:
         ConfigError: The file cannot be used now, with all its problems.
@@ -192,15 +192,15 @@ class WebConfigWatch:
 
     @property
     def access(self) -> Access:
-        """What holds now."""
+        """The conditions now in force."""
         return self._access
 
     def status(self) -> CollectorStatus:
-        """How the last look went: failed while the file is one that cannot be used."""
+        """The status of the last check: failed while the file cannot be used."""
         return self._health.status()
 
     def look_now(self) -> None:
-        """Look at once; returns before it has."""
+        """Request a check; returns before it is made."""
         self._wake.set()
 
     def __enter__(self) -> Self:

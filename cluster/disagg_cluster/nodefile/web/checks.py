@@ -1,4 +1,4 @@
-"""What is wrong with a web-config file once its values are seen together; nothing is read here."""
+"""Checks of a web-config file's values against each other; reads nothing itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from disagg_cluster.nodefile.web.shape import (
 )
 
 Sure = Callable[[YamlPath], bool]
-"""Whether the value at a path is what its author meant: nothing is concluded from others."""
+"""Whether the value at a path is what its author meant: no check relies on others."""
 
 HEADERS: Mapping[str, tuple[str, ...]] = {
     "Content-Security-Policy": (),
@@ -26,17 +26,17 @@ HEADERS: Mapping[str, tuple[str, ...]] = {
     "X-Frame-Options": ("deny", "sameorigin"),
     "X-XSS-Protection": (),
 }
-"""The headers that the format knows, with the only values some may have."""
+"""The headers that the format knows; some allow only the listed values."""
 
 MOST_COST = 18
-"""A hash of this cost takes seconds to check; beyond it minutes and hours."""
+"""The highest cost checked: a hash of it takes seconds, beyond it minutes and hours."""
 
 _BCRYPT = re.compile(r"\$2[abxy]?\$(\d\d)\$[./A-Za-z0-9]{53}")
 _TLS: YamlPath = ("tls_server_config",)
 
 
 def check(config: WebConfig, sure: Sure) -> tuple[Finding, ...]:
-    """Everything wrong between the values of a file."""
+    """Return all inconsistencies between the values of a file."""
     return (
         *_tls(config.tls_server_config, sure),
         *_headers(config.http_server_config),
@@ -82,7 +82,7 @@ def _clients(tls: TlsServerConfig, sure: Sure) -> Iterator[Finding]:
         key = "client_ca" if tls.client_ca else "client_ca_file"
         yield Finding((*_TLS, key), message, hint)
     if asks and not has_ca and sure((*_TLS, "client_ca")) and sure((*_TLS, "client_ca_file")):
-        # Go would take the system's authorities, so anybody with a certificate for anything.
+        # Go would use the system's authorities, so anybody with a certificate for anything.
         message = f"missing: {tls.client_auth_type} needs to know whom to believe"
         yield Finding((*_TLS, "client_ca_file"), message)
     if tls.client_allowed_sans and tls.client_auth_type != "RequireAndVerifyClientCert":

@@ -1,4 +1,4 @@
-"""A web-config file read once, with the files that it names, and understood as far as it can be."""
+"""Reads a web-config file once, with the files that it names, as far as it is understood."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from disagg_exporter.http.client.tls_client import server_certificate
 FILE_KEYS = ("cert_file", "key_file", "client_ca_file")
 _MAPPINGS: tuple[YamlPath, ...] = (("http_server_config", "headers"), ("basic_auth_users",))
 MOST_BYTES = 1 << 20
-"""No such file is larger; one that is must not fill the memory each time it is looked at."""
+"""The largest file accepted; a larger one must not fill the memory at each check."""
 
 ReadBytes = Callable[[Path], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class WebFiles:
-    """All bytes of a web-config: two that are equal make the same server.
+    """All bytes of a web config: two equal ones make the same server.
 
-    `named` are the files that it names, by key; an error's text where one cannot be read.
+    `named` are the files that it names, by key; an error's text if one cannot be read.
     """
 
     path: Path
@@ -41,7 +41,7 @@ _read_bounded: ReadBytes = partial(read_bounded, most_bytes=MOST_BYTES)
 
 
 def read(path: Path, get: ReadBytes = _read_bounded) -> WebFiles:
-    """Read a web-config file and what it names.
+    """Read a web-config file and the files that it names.
 
     Raises:
         ConfigError: The file itself cannot be read.
@@ -61,7 +61,7 @@ def read(path: Path, get: ReadBytes = _read_bounded) -> WebFiles:
 
 
 def understand(files: WebFiles) -> tuple[WebConfig, list[Finding], Mapping[YamlPath, int]]:
-    """What the files say, all that is wrong with it, and the lines of it.
+    """Return what the files state, all problems with it, and the lines of its paths.
 
     With findings, the configuration holds what could be understood.
     """
@@ -84,13 +84,13 @@ def understand(files: WebFiles) -> tuple[WebConfig, list[Finding], Mapping[YamlP
 
 
 def _smallest(violation: Violation) -> YamlPath:
-    """What to leave out so that the rest can be understood: of a mapping the one entry."""
+    """Return what to leave out so that the rest is understood: of a mapping, only one entry."""
     path = violation.finding.path
     return path if path[:-1] in _MAPPINGS else violation.leave_out
 
 
 def _names(text: bytes) -> dict[str, str]:
-    """The files that a web-config names, as far as it can be understood."""
+    """Return the files that a web config names, as far as it can be understood."""
     value = read_yaml(text.decode("utf-8", errors="replace")).value
     tls = value.get("tls_server_config") if isinstance(value, dict) else None
     if not isinstance(tls, dict):
@@ -99,9 +99,9 @@ def _names(text: bytes) -> dict[str, str]:
 
 
 def certificate(path: Path) -> bytes | None:
-    """The server's own certificate, in PEM; None where it speaks no TLS.
+    """Return the server's own certificate, in PEM; None if it does not speak TLS.
 
-    A file that its server could not use is understood as far as it can be.
+    A file that its server could not use is understood as far as possible.
 
     Raises:
         ConfigError: The file or the certificate cannot be read.

@@ -1,4 +1,4 @@
-"""What a web-config file says, section by section; an empty text means what an absent key does."""
+"""The sections of a web-config file; an empty text means the same as an absent key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
 def seconds_of(duration: str | int) -> float | None:
-    """Seconds of `1m30s`, `100ms` or 0; None for what is no duration. A bare number is in ns."""
+    """Return the seconds of `1m30s`, `100ms` or 0; None for no duration. A bare number is in ns."""
     if isinstance(duration, int):
         return duration * 1e-9 if duration >= 0 else None
     if duration in ("", "0"):
@@ -28,7 +28,7 @@ def seconds_of(duration: str | int) -> float | None:
 _TLS13 = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 
 OPENSSL_NAMES: Mapping[str, str] = {
-    # Those of TLS 1.3 are always on, in Go as in Python; naming them changes nothing.
+    # TLS 1.3 suites are always on, in Go as in Python; naming them changes nothing.
     **dict.fromkeys(_TLS13, ""),
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA": "ECDHE-ECDSA-AES256-SHA",
@@ -41,7 +41,7 @@ OPENSSL_NAMES: Mapping[str, str] = {
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
 }
-"""By Go's name (tls.CipherSuites of Go 1.24); empty where there is nothing to set."""
+"""OpenSSL's name by Go's (tls.CipherSuites of Go 1.24); empty if there is nothing to set."""
 
 CURVES: Mapping[str, str] = {
     "CurveP256": "prime256v1",
