@@ -1,7 +1,7 @@
-"""What a node file says, once it is understood: frozen, with units in the names.
+"""A node file's content, once understood: frozen, with units in the names.
 
-The description of each field completes the sentence "expected …": it is what a person reads
-whose file says something else, and what the JSON schema says.
+The description of each field completes the sentence "expected …": it is shown to a person whose
+file states something else, and published in the JSON schema.
 """
 
 from disagg_cluster.config.node import (

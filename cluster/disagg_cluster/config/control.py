@@ -1,4 +1,4 @@
-"""How a running daemon can be asked and steered, beside its socket in the run folder."""
+"""How a running daemon can be queried and controlled, beside its socket in the run folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GrpcConfig(Section):
 
     @property
     def address(self) -> ListenAddress | None:
-        """The port for other hosts; None if there is none."""
+        """The address for other hosts; None if there is none."""
         return None if self.listen is None else parse_listen(self.listen)
 
 

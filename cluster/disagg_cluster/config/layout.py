@@ -1,4 +1,4 @@
-"""Which devices serve which worker; overlaps and requests that cannot be met are refused."""
+"""Assigns devices to workers; refuses overlaps and requests that cannot be met."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from disagg_cluster.config.problems import Finding, YamlPath, config_error, path
 from disagg_exporter.devices.source import DeviceKind, pseudo_device
 from disagg_exporter.model import Device
 
-# More devices than this are not imagined, however many a file asks for; nor more of them listed.
+# The most devices that are assumed, however many a file asks for; the most that are listed.
 _MOST_ASSUMED, _MOST_SHOWN = 16_384, 64
 
 
@@ -39,14 +39,14 @@ class Placement:
 
 @dataclass(frozen=True)
 class Layout:
-    """Who has which device, and which devices nobody has."""
+    """The devices of each worker, and the free devices."""
 
     placements: tuple[Placement, ...]
     free: tuple[Device, ...] = ()
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Every device of the node once, those in use first."""
+        """Every device of the node, listed once, those in use first."""
         used = {d.gpu: d for placed in self.placements for d in placed.devices}
         return (*used.values(), *self.free)
 
@@ -61,7 +61,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """What a worker wants: a count of any devices, or certain ones by index or UUID.
+    """A worker's request: a number of any devices, or certain ones by index or UUID.
 
     `position` is the worker's place in the node file.
     """
@@ -72,14 +72,14 @@ class GpuRequest:
 
     @property
     def label(self) -> str:
-        """The worker's name and where it is in the file."""
+        """The worker's name and its place in the file."""
         place = path_text(("workers", self.position))
         return place if self.name == place else f"{self.name} ({place})"
 
 
 @dataclass(slots=True)
 class Allocation:
-    """The devices given out so far, by the request that got them, and what could not be met."""
+    """The devices assigned so far, by the request that got them, and the unmet requests."""
 
     devices: tuple[Device, ...]
     owners: dict[str, GpuRequest] = field(default_factory=dict)
@@ -88,12 +88,12 @@ class Allocation:
 
     @property
     def free(self) -> tuple[Device, ...]:
-        """The devices that nobody has, lowest index first."""
+        """The unassigned devices, lowest index first."""
         left = [device for device in self.devices if device.gpu not in self.owners]
         return tuple(sorted(left, key=lambda device: device.index))
 
     def refuse(self, request: GpuRequest, message: str, hint: str = "") -> None:
-        """Take down what is wrong with the GPUs that a worker wants."""
+        """Record what is wrong with the GPUs that a worker requests."""
         path = ("workers", request.position, "gpus")
         self.findings.append(Finding(path, message, hint))
 
@@ -104,14 +104,14 @@ def place(
     source: str = "",
     lines: Mapping[YamlPath, int] | None = None,
 ) -> Layout:
-    """Give every worker its devices.
+    """Assign every worker its devices.
 
     Args:
         config: A configuration without problems of its own.
-        devices: What this node has; None or empty on a node without GPUs, where each worker
-            gets a pseudo-device (accounting A1).
+        devices: The node's devices; None or empty on a node without GPUs, where each worker gets a
+            pseudo-device (accounting A1).
         source: What to call the node file in the report.
-        lines: The line of each of its paths (`nodefile.read`), if the report is to have them.
+        lines: The line of each of its paths (`nodefile.read`), if the report is to show them.
 
     Raises:
         ConfigError: Devices that do not exist, belong to two workers or are too few.
@@ -135,23 +135,24 @@ def place_among(
     source: str = "",
     lines: Mapping[YamlPath, int] | None = None,
 ) -> Layout:
-    """Give the workers of a changed file their devices: those placed before keep theirs.
+    """Assign devices to the workers of a changed file: those placed before keep theirs.
 
     Args:
-        layout: Who had which device; whatever it names beside is free again.
+        layout: The previous assignment; any other device in it is free again.
         config: The changed file.
         source: As for `place`.
         lines: As for `place`.
 
     Raises:
-        ConfigError: As for `place`; also devices that a worker has because they were free.
+        ConfigError: As for `place`; also if a device requested by name is kept by a worker that was
+            given it by count.
     """
     had = {placed.worker: placed for placed in layout.placements}
     gpus = tuple(device for device in layout.devices if not device.is_pseudo)
     requests = [
         GpuRequest(place, worker.name, had[worker.name].gpus if worker.name in had else worker.gpus)
         for place, worker in enumerate(config.workers)
-        # Without GPUs nothing is shared out.
+        # Without GPUs no devices are shared out.
         if gpus or worker.name not in had
     ]
     allocation = allocate(requests, gpus)
@@ -166,7 +167,7 @@ def place_among(
 
 
 def allocate(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> Allocation:
-    """Give out devices: first those asked for one by one, then counts from what is left."""
+    """Assign devices: first those requested individually, then counts from what is left."""
     allocation = Allocation(tuple(devices))
     if not devices:
         _allocate_cpu(allocation, requests)
@@ -190,9 +191,9 @@ def allocate(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> Alloc
 
 
 def assume(config: NodeConfig) -> tuple[Device, ...] | None:
-    """Devices such as the file speaks of, to check it on a machine that is not its node.
+    """Return devices as the file implies them, to check it on another machine than its node.
 
-    None where it speaks of none: a node without GPUs.
+    None if it implies none: a node without GPUs.
     """
     asked = [item for worker in config.workers for item in _named(worker)]
     counted = sum(worker.gpus for worker in config.workers if isinstance(worker.gpus, int))

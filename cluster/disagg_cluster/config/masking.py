@@ -1,6 +1,6 @@
-"""Texts of a person's without the secrets in them: passwords in URLs, tokens, values of keys.
+"""Masks secrets in users' texts: passwords in URLs, tokens, values of keys.
 
-For all that is shown or logged. What only looks like a secret is masked, too.
+For all that is shown or logged. What merely looks like a secret is masked, too.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _SECRET_WORDS = frozenset(
     ("key", "keys", "apikey", "token", "secret", "secrets", "password", "passwd", "passphrase")
 ) | frozenset(("pwd", "credential", "credentials", "auth", "authorization", "bearer"))
 _NO_SECRET_ENDS = frozenset(("file", "files", "path", "dir", "folder"))
-# None looks at a character again and again: a text of a megabyte must not take minutes.
+# None scans a character repeatedly: a text of a megabyte must not take minutes.
 _WORD = re.compile(r"[^\s'\"]++")
-# What lacks only the scheme to be a URL: `name:password@`.
+# A URL without its scheme: `name:password@`.
 _USER = re.compile(r"(?<![^(\[,=])[^/:@(\[,=]++:(?!//)")
 _GIVEN = re.compile(
     r"(?<![\w.-])([\w.-]++)(=|:\s++|['\"]\s*+:\s*+)(?:(['\"]).*?(?:\3|\Z)|[^\s'\",}]+)", re.DOTALL
@@ -28,25 +28,25 @@ _TOKEN = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what goes by this name (an option, a variable, a key) may be a secret."""
+    """Whether something of this name (an option, a variable, a key) may be a secret."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     words = [word for word in re.split(r"[^a-z0-9]+", spaced) if word]
     return not _SECRET_WORDS.isdisjoint(words) and words[-1] not in _NO_SECRET_ENDS
 
 
 def urls_masked(text: str) -> str:
-    """A text without the names and passwords of URLs in it."""
+    """Return a text without the names and passwords of URLs in it."""
     return _WORD.sub(_url_masked, text)
 
 
 def masked(text: str) -> str:
-    """A text without what stands in it as a secret."""
+    """Return a text with its secrets masked."""
     text = urls_masked(_TOKEN.sub(MASK, text))
     return _GIVEN.sub(_masked_value, _WORD.sub(_user_masked, text))
 
 
 def masked_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
-    """A command line without the values of options that may be secrets."""
+    """Return a command line with the values of options masked that may be secrets."""
     before = ("", *arguments)
     return tuple(
         MASK if follows_secret(earlier) else masked(argument)

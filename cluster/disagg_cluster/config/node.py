@@ -1,4 +1,4 @@
-"""A whole node file, and those of its sections that are about the node itself."""
+"""A whole node file, and its sections about the node itself."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Listen(Section):
 
     @property
     def metrics_address(self) -> ListenAddress:
-        """Where the metrics page is served."""
+        """The address at which the metrics page is served."""
         return parse_listen(self.metrics)
 
 
@@ -175,7 +175,7 @@ class GpuPriceConfig(Section):
 
 
 def _this_node() -> str:
-    """The name of this host; in a pod, whose host's name is the pod's, what the chart says."""
+    """Return this host's name; in a pod, whose host name is the pod's, the chart's value."""
     return os.environ.get("NODE_NAME") or os.uname().nodename
 
 
@@ -225,11 +225,11 @@ class NodeConfig(Section):
 
     @property
     def run_folder(self) -> Path | None:
-        """Where sockets and logs go, when the file says so."""
+        """Where sockets and logs go, if the file states it."""
         return None if self.run_dir is None else Path(self.run_dir)
 
     @property
     def price(self) -> model.GpuPrice | None:
-        """What a GPU costs, as the page shows it."""
+        """The price of a GPU, as the page shows it."""
         price = self.gpu_price
         return None if price is None else model.GpuPrice(price.currency, price.per_hour)

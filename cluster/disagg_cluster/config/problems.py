@@ -1,4 +1,4 @@
-"""What is wrong with a node file: every problem with its place, reported at once."""
+"""A node file's problems: each with its place, all reported at once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MOST_REPORTED = 200
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem before its line is looked up; `hint` says what to do, where we know.
+    """A problem whose line is yet to be looked up; `hint` says what to do, if known.
 
-    `line` is given where it is not simply the line of `path`.
+    `line` is given if it is not simply the line of `path`.
     """
 
     path: YamlPath
@@ -33,10 +33,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to mend, with its place as a reader finds it.
+    """One problem to fix, with its place as a reader finds it.
 
-    `path` reads like `workers[1].gpus` and is empty for the file as a whole; `line` counts
-    from 1 and is None where the place is known but not its line.
+    `path` reads like `workers[1].gpus` and is empty for the file as a whole; `line` counts from 1
+    and is None if only the path is known.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Problem:
     hint: str = ""
 
     def text(self, source: str) -> str:
-        """The problem as one line, `FILE:LINE: path: message`, and its hint below it."""
+        """Return the problem as one line, `FILE:LINE: path: message`, with its hint below it."""
         place = [source if self.line is None else f"{source}:{self.line}", self.path]
         line = ": ".join(part for part in (*place, self.message) if part)
         return f"{line}\n    {self.hint}" if self.hint else line
@@ -54,7 +54,8 @@ class Problem:
 class ConfigError(DisaggError):
     """A configuration that cannot be used; its text is the report of its problems.
 
-    Of very many the first are reported, and how many more there are: nobody reads thousands.
+    If there are very many, only the first are reported, and the number of the others: nobody reads
+    thousands.
 
     Args:
         problems: Everything that was found, in the order of the file.
@@ -74,13 +75,13 @@ class ConfigError(DisaggError):
 def config_error(
     findings: Iterable[Finding], source: str, lines: Mapping[YamlPath, int] | None = None
 ) -> ConfigError:
-    """The error that reports `findings`, in the order of the file and without secrets in it.
+    """Return the error that reports `findings`, in the file's order and without secrets.
 
     Args:
         findings: At least one.
         source: What to call the file.
-        lines: The line of each path of the file. A path that the file lacks (a missing key)
-            is shown at the line of what should hold it.
+        lines: The line of each path of the file. A path that the file lacks (a missing key) is
+            shown at the line of its parent.
     """
     known = lines or {}
     placed = [(finding.line or _line(finding.path, known), finding) for finding in findings]
@@ -93,7 +94,7 @@ def config_error(
 
 
 def _shown(text: str) -> str:
-    """A text of the file's as it may stand on a terminal: no secret, no control, not too long."""
+    """Return a text of the file's fit for a terminal: no secret, no control, not too long."""
     text = masked(text)
     if len(text) > _MOST_SHOWN:
         text = f"{text[:_MOST_SHOWN]}… ({len(text)} characters)"
@@ -101,12 +102,12 @@ def _shown(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text that somebody else has chosen, in one line and without what a terminal would obey."""
+    """Return a text from outside, on one line and without terminal control characters."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def path_text(path: YamlPath) -> str:
-    """A path as people write it: `workers[1].gpus`, `workers[0].env["MY KEY"]`."""
+    """Return a path as people write it: `workers[1].gpus`, `workers[0].env["MY KEY"]`."""
     text = ""
     for part in path:
         if isinstance(part, int) and not isinstance(part, bool):
@@ -119,7 +120,7 @@ def path_text(path: YamlPath) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that somebody who wrote `word` most likely meant, if any is near."""
+    """Return the word of `known` that `word` most likely stands for, if any is similar."""
     found = difflib.get_close_matches(word.lower().replace("-", "_"), list(known), n=1, cutoff=0.7)
     return found[0] if found else None
 

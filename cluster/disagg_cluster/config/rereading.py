@@ -1,8 +1,8 @@
-"""What a node file says otherwise than before, and how much of it a running daemon takes in.
+"""What has changed in a node file, and how much of it a running daemon adopts.
 
-Pure. A daemon takes in how a worker is started (`TAKEN`), from its next start on; it starts workers
-that are new and ends those that are gone, unless a router of fixed engines stands in front of them.
-Everything else waits for the next daemon.
+Pure. A daemon adopts how a worker is started (`TAKEN`), from its next start on; it starts new
+workers and ends removed ones, unless a router of fixed engines stands in front of them. Everything
+else waits for the next daemon.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MOST_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class RereadFile:
-    """What is otherwise: `taken` in, of `workers` that stay, and what `waits` for the next daemon.
+    """The changes: those `taken` in, of `workers` that stay, and what `waits` for the next daemon.
 
     `added` are the workers to be started, `removed` the names of those to be ended; `come` and
-    `gone` say the same in words.
+    `gone` describe these in words.
     """
 
     workers: tuple[Worker, ...]
@@ -40,7 +40,7 @@ class RereadFile:
 
 
 def reread(before: NodeConfig, after: NodeConfig) -> RereadFile:
-    """Compare what a daemon runs on with what its file says now."""
+    """Compare the configuration that a daemon runs on with its file's present one."""
     old = {worker.name: worker for worker in before.workers}
     new = {worker.name: worker for worker in after.workers}
     workers: list[Worker] = []
@@ -51,7 +51,7 @@ def reread(before: NodeConfig, after: NodeConfig) -> RereadFile:
     taken: list[str] = []
     waits: list[str] = []
     if before.router is not None and before.router.membership != "live":
-        # A router that takes no engine would send it nothing, and go on to send to one that ends.
+        # A router with fixed engines would send a new one nothing, and still send to one that ends.
         waits = [f"{each}, and the router's engines are fixed" for each in come + gone]
         added, removed, come, gone = [], [], [], []
     for name in (name for name in old if name in new):
@@ -90,7 +90,7 @@ def _different(old: Section, new: Section) -> list[str]:
 
 
 def _paths(key: str, before: Section, after: Section) -> Iterator[str]:
-    """The keys below one that is otherwise, as a person would look for them: `listen.metrics`."""
+    """Yield the changed keys below a key, as a person would look for them: `listen.metrics`."""
     old, new = getattr(before, key), getattr(after, key)
     if isinstance(old, Section) and type(old) is type(new):
         for inner in _different(old, new):
@@ -115,12 +115,12 @@ def _told(key: str, old: dict[str, Worker], new: dict[str, Worker], name: str) -
 
 
 def _changed(before: Sequence[str], after: Sequence[str]) -> str:
-    """What two lists of arguments differ in; of long ones without what both begin or end with."""
+    """Return how two argument lists differ; of long ones without their common beginning and end."""
     first = last = 0
     if len(" ".join((*before, *after))) > _MOST_SHOWN:
         least = min(len(before), len(after))
         first = next((at for at in range(least) if before[at] != after[at]), least)
-        # With the argument before it, which is its name where it is a value.
+        # Include the preceding argument, which names the option of a value.
         first = max(first - 1, 0)
         ends = zip(reversed(before[first:]), reversed(after[first:]), strict=False)
         last = len(list(takewhile(lambda pair: pair[0] == pair[1], ends)))

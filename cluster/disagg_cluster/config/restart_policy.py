@@ -1,4 +1,4 @@
-"""How patient the supervisor is with a process: to start, to end, to be started again."""
+"""How patient the supervisor is with a process: to start, to end, to be restarted."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from disagg_cluster.config.values import Amount, Count, Seconds, Section
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How patient we are with one worker.
+    """How patient the supervisor is with one worker.
 
-    A crash waits `first × factor^(n-1)` seconds for its restart, never more than `max`, less up to
-    `jitter_ratio` of it; n counts crashes since the worker was last ready for `steady_seconds`.
-    It is given up when n, or the crashes of the last `crash_window_seconds`, reach `crash_limit`.
-    A worker that was given up is tried again every `failed_retry_seconds`; never if that is 0.
+    A crash delays the restart by `first × factor^(n-1)` seconds, at most `max`, less up to
+    `jitter_ratio` of it; n counts crashes since the worker was last ready for `steady_seconds`. It
+    is given up when n, or the crashes of the last `crash_window_seconds`, reach `crash_limit`. A
+    worker that was given up is retried every `failed_retry_seconds`; never if that is 0.
     `hang_probes` failed probes in a row kill a ready worker that does no work meanwhile, or fewer
     that took as long (they are made every `health_seconds`), but not in its first
-    `hang_grace_seconds`. `leftover_seconds` is what the rest of a group gets once its leader died.
-    A worker that served under the daemon before us has `resume_seconds` to answer again.
+    `hang_grace_seconds`. `leftover_seconds` is what the rest of a group gets once its leader has
+    died. A worker that served under the previous daemon has `resume_seconds` to answer again.
     """
 
     start_seconds: float = 900.0
@@ -57,7 +57,7 @@ class Overridable(Section):
     """What the node says for all its workers, and each may say otherwise."""
 
     def overridden_by(self, other: Self | None) -> Self:
-        """This with everything that `other` says and leaves to no default."""
+        """Return this section with everything that `other` sets explicitly."""
         if other is None:
             return self
         said = {name: getattr(other, name) for name in other.model_fields_set}
@@ -67,7 +67,7 @@ class Overridable(Section):
 class HealthProbes(Overridable):
     """How a worker is asked whether it is well."""
 
-    # More would be no number of seconds to a socket, and no answer to anybody.
+    # A socket does not accept much longer timeouts, and nobody could wait for them.
     timeout_seconds: Annotated[Seconds, Field(le=300)] = Field(
         default=2.0, description="seconds, a number above 0 and up to 300"
     )
@@ -90,7 +90,7 @@ class Restart(Overridable):
 
 
 DEFAULT_PROBES = HealthProbes()
-"""How a node probes that says nothing of it."""
+"""The probe settings of a node whose file has none."""
 
 
 def restart_policy(
@@ -99,7 +99,7 @@ def restart_policy(
     health: HealthProbes = DEFAULT_PROBES,
     health_seconds: float = _DEFAULTS.health_seconds,
 ) -> RestartPolicy:
-    """The patience of the supervisor, in its own words; it probes every `health_seconds`."""
+    """Return the supervisor's policy for these settings; it probes every `health_seconds`."""
     return RestartPolicy(
         **dict(deadlines),
         **dict(restart),

@@ -22,7 +22,7 @@ from disagg_cluster.config.values import (
 )
 
 ROUTER_NAME = "router"
-"""What the router is called among the workers."""
+"""The router's name among the workers."""
 
 
 class Router(Section):
@@ -82,10 +82,10 @@ class Router(Section):
 
     @property
     def url(self) -> str:
-        """Where its clients on this node find it."""
+        """The root at which clients on this node reach it."""
         return root_url(self.host, self.port)
 
     @property
     def metrics_url(self) -> str:
-        """Where its own metrics page is; on this node only."""
+        """The address of its own metrics page; on this node only."""
         return f"http://127.0.0.1:{self.metrics_port}/metrics"

@@ -1,4 +1,4 @@
-"""An engine that serves TLS: whom we trust to be it, and our own certificate."""
+"""TLS settings for an engine: whom we trust to be it, and our own certificate."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class EngineTls(Section):
 
     @property
     def probing(self) -> Trust:
-        """By what a worker of our own is known that is asked for its health: by its socket."""
+        """How a worker of our own is trusted in a health probe: its socket identifies it."""
         cert_file = _path(self.cert_file)
         key_file = _path(self.key_file or self.cert_file)
         return Trust(insecure=True, cert_file=cert_file, key_file=key_file)
 
     def trust(self, pinned: tuple[bytes, ...], host: str) -> Trust:
-        """By what an engine is known.
+        """Return how an engine is verified.
 
         Args:
-            pinned: Its own certificates, in PEM, as far as its process lets us see them.
-            host: Where it is asked. Engines are mostly asked at addresses, for which hardly any
-                certificate is: where its own is known, that decides.
+            pinned: Its own certificates, in PEM, as far as its process makes them visible.
+            host: The host it is requested at. It is mostly an address, for which hardly any
+                certificate is valid: if the engine's own is known, that decides.
         """
         ca_file = self.ca_file
         if pinned and self.server_name is None and _is_address(host):
@@ -58,7 +58,7 @@ class EngineTls(Section):
 
 
 UNSPECIFIED_TLS = EngineTls()
-"""Of whose TLS a person says nothing: it is known by its own certificate, if that can be seen."""
+"""The settings without any statement: the engine's own certificate is trusted, if it is visible."""
 
 
 def _path(text: str | None) -> Path | None:

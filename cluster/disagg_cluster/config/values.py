@@ -1,6 +1,6 @@
-"""The kinds of values that a node file holds: addresses, ports, GPUs, names, prices; its sections.
+"""The kinds of values in a node file: addresses, ports, GPUs, names, prices; its sections.
 
-Each refuses what it is not with a `ValueError`; the field that uses it says what was expected.
+Each rejects other values with a `ValueError`; the field that uses it says what was expected.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from disagg_exporter.http.listen import ListenError, parse_listen
 from disagg_exporter.model import Role
 
 ENGINE_ROLES = (Role.PREFILL, Role.DECODE, Role.MIXED, Role.ENCODE)
-"""What a worker can be for; the other roles are not given but found."""
+"""The roles that a file may give to a worker; the other roles are only detected."""
 
 FOLDER = "folder"
-"""The key of a validation's context under which the folder stands from which paths count."""
+"""The key of a validation's context that holds the folder to which paths are relative."""
 
 MOST_GPUS = 1024
-"""No node has more; a slip of the finger must not make us count to a billion."""
+"""No node has more; a typing error must not make us count to a billion."""
 
-# Underscores are no host name's, and yet some name servers have them.
+# Underscores are invalid in host names, and yet some name servers have them.
 _LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _PAGE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
@@ -52,7 +52,7 @@ def _check_host(host: str, *, bracketed: bool) -> None:
 
 
 def _gpus(value: object) -> object:
-    """Refuse here what a union of types would refuse twice."""
+    """Refuse here what a union of types would report twice."""
     if isinstance(value, list):
         if not all(_is_count(item) or _is_uuid(item) for item in value):
             raise ValueError("neither an index nor a UUID")
@@ -100,7 +100,7 @@ def _root_of(text: str, *schemes: str) -> str:
 
 
 def _page_url(text: str) -> str:
-    """Where a browser finds a page: behind a proxy without a port, and often in a folder of it."""
+    """Return where a browser finds a page: behind a proxy without a port, often in a folder."""
     bare = text.rstrip("/")
     parts = urlsplit(bare)
     _check_host(parts.hostname or "", bracketed="[" in parts.netloc)
@@ -122,7 +122,7 @@ def _hook_url(text: str) -> str:
 
 @lru_cache(maxsize=256)  # asked for at every look at an engine
 def reachable(host: str) -> str:
-    """The address at which a server that listens on `host` answers on its own node."""
+    """Return the address at which a server that listens on `host` answers on its own node."""
     address = ipaddress.ip_address(host)
     if not address.is_unspecified:
         return host
@@ -130,7 +130,7 @@ def reachable(host: str) -> str:
 
 
 def root_url(host: str, port: int, *, tls: bool = False) -> str:
-    """The root of a server that listens on `host`, as its own node sees it."""
+    """Return the root of a server that listens on `host`, as its own node sees it."""
     near, scheme = reachable(host), "https" if tls else "http"
     return f"{scheme}://[{near}]:{port}" if ":" in near else f"{scheme}://{near}:{port}"
 
@@ -140,13 +140,13 @@ def _expand(text: str) -> str:
 
 
 def _placed(text: str, info: ValidationInfo) -> str:
-    """A path as it is from anywhere: a relative one counts from the folder of its file."""
+    """Return a path valid from anywhere: a relative one starts from the folder of its file."""
     folder = (info.context or {}).get(FOLDER)
     return text if folder is None else os.path.abspath(os.path.join(folder, text))  # noqa: PTH100, PTH118
 
 
 def _placed_program(text: str, info: ValidationInfo) -> str:
-    # Without a slash it is searched on the PATH.
+    # A name without a slash is searched on the PATH.
     return _placed(text, info) if "/" in text else text
 
 
@@ -159,7 +159,7 @@ def _placed_model(text: str, info: ValidationInfo) -> str:
 
 
 def is_model_path(model: str) -> bool:
-    """Whether a model is given by its folder; otherwise by its name on the hub."""
+    """Whether a model is given by its folder; otherwise it is given by its name on the hub."""
     return model.startswith(("/", ".", "~"))
 
 

@@ -1,4 +1,4 @@
-"""One engine of a node file, and what it may take at most of its node."""
+"""One engine of a node file, and its resource limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?(|[KMGT]i?)B?")
 
 
 def _bytes(value: object) -> object:
-    """A size as people write it (80GiB, 1.5T) as a number of bytes."""
+    """Return a size as people write it (80GiB, 1.5T) as a number of bytes."""
     if not isinstance(value, str):
         return value
     fits = _SIZE.fullmatch(value.strip())
@@ -68,10 +68,10 @@ class WorkerLimits(Section):
 
 
 NIXL_DEFAULT_PORT = 5600
-"""Where NIXL listens for its peers when nobody says otherwise."""
+"""The port on which NIXL listens for its peers by default."""
 
 BOOTSTRAP_DEFAULT_PORT = 8998
-"""Where a prefill engine of SGLang, or of vLLM with Mooncake, listens for its peers."""
+"""The port on which a prefill engine of SGLang, or vLLM with Mooncake, listens for its peers."""
 
 
 class KvTransfer(Section):
@@ -111,7 +111,7 @@ class RoleArgs(Section):
     )
 
     def of(self, role: Role) -> tuple[str, ...]:
-        """Those of a role; none of one that it cannot be given."""
+        """Return those of a role; none for a role that has no arguments of its own."""
         return {Role.PREFILL: self.prefill, Role.DECODE: self.decode}.get(role, ())
 
 
@@ -156,22 +156,22 @@ class Worker(Section):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What its engine is given in its role; of an option that is there twice the last holds."""
+        """The engine's arguments in its role; of an option that is given twice the last counts."""
         return (*self.args, *self.role_args.of(self.role))
 
     @property
     def gpu_count(self) -> int:
-        """How many GPUs the worker wants; 0 on a node without any."""
+        """How many GPUs the worker requests; 0 on a node without any."""
         return self.gpus if isinstance(self.gpus, int) else len(self.gpus)
 
     @property
     def tp_size(self) -> int:
-        """Over how many devices each layer of the model is spread."""
+        """The number of devices over which each layer of the model is spread."""
         return self.tensor_parallel_size or max(1, self.gpu_count)
 
     @property
     def model_name(self) -> str:
-        """What the engine's users call the model."""
+        """The model's name for the engine's users."""
         return self.served_model_name or self.model
 
     @property
@@ -186,13 +186,13 @@ class Worker(Section):
 
     @property
     def certificate_file(self) -> str | None:
-        """From which file its server has the certificate that it shows; None without TLS."""
+        """The file of its server's certificate; None without TLS."""
         flags = read_flags(self.arguments)
         return (flags.value(CERTIFICATE_FILE) or "") if flags.given(CERTIFICATE_FILE) else None
 
     @property
     def uses_bootstrap(self) -> bool:
-        """Whether its KV goes by SGLang, or by Mooncake: peers ask the prefill engine, on one port.
+        """Whether peers ask the prefill engine for KV on one port: with SGLang, or Mooncake.
 
         NIXL listens on one port for each rank of the model, in every engine.
         """

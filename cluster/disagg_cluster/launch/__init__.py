@@ -1,1 +1,1 @@
-"""How engines and routers are started: arguments, environment, specification of each worker."""
+"""How engines and routers are started: arguments, environment, each worker's specification."""

@@ -1,6 +1,6 @@
 """The command and environment of a worker's process, and how many devices its model needs.
 
-Those of vLLM and of stand-ins; `sglang_command` has those of SGLang.
+For vLLM and stand-ins; `sglang_command` has those of SGLang.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from disagg_cluster.lifecycle.state import LaunchCommand
 from disagg_exporter.model import Device, Role
 
 _PLUGIN_NAME = "disagg_steps"
-"""The entry point by which an engine knows our plugin (in `VLLM_PLUGINS`, too)."""
+"""The entry point by which an engine finds our plugin (also in `VLLM_PLUGINS`)."""
 
 _MEASURED = "the node counts an engine's GPU-seconds from what it tells of its steps"
 
@@ -83,7 +83,7 @@ OTHER_SIZES: Mapping[str, Mapping[str, str]] = {
     "vllm": _VLLM_SIZES,
     "sglang": sglang_command.OTHER_SIZES,
 }
-"""Arguments that multiply the GPUs an engine of a kind needs, by what."""
+"""Arguments that multiply the GPUs an engine of a kind needs, and the kind of parallelism."""
 
 _DATA_SIZES = ("--data-parallel-size", "-dp")
 _OF_RANKS = ("--data-parallel", "-dp", "--device-ids")
@@ -100,11 +100,11 @@ def build(
     """Return the command that starts a worker's engine.
 
     Args:
-        worker: Its section of the node file.
+        worker: The worker's section of the node file.
         placement: Its devices.
         steps_socket: Where the daemon listens for the records of this worker's steps.
         engine_side_folder: The folder that holds nothing but our plugin.
-        sim_folder: Where stand-ins write what their devices do; by default `sim` beside the
+        sim_folder: Where stand-ins write their devices' activity; by default `sim` beside the
             socket.
     """
     environment = {**worker.env, **_pinned(placement)}
@@ -124,7 +124,7 @@ def child_environment(base: Mapping[str, str], command: Mapping[str, str]) -> di
     """Return the whole environment of a child: what it inherits, and what its command adds.
 
     The service manager's private channels and our own variables are not inherited. A search path
-    that the daemon was started with stays, behind the child's own.
+    that the daemon was started with stays, after the child's own.
 
     Args:
         base: The daemon's environment.
@@ -144,7 +144,7 @@ def child_environment(base: Mapping[str, str], command: Mapping[str, str]) -> di
 
 
 def _pinned(placement: Placement) -> dict[str, str]:
-    """Return the variables that confine an engine to its GPUs."""
+    """Return the variables that restrict an engine to its GPUs."""
     if not placement.on_gpus:
         return {}
     visible = ",".join(map(_visible, placement.devices))
@@ -164,14 +164,14 @@ def vllm_argv(worker: Worker) -> tuple[str, ...]:
 
 
 def _vllm_variables(worker: Worker) -> dict[str, str]:
-    """Return its variables beside the worker's own, some of which take precedence."""
+    """Return a vLLM engine's variables beside the worker's own, some of which take precedence."""
     variables: dict[str, str] = {}
     ports = worker.side_channel_ports
     if ports and worker.uses_bootstrap:
         variables["VLLM_MOONCAKE_BOOTSTRAP_PORT"] = str(ports.start)
     elif ports:
-        # Peers use it as it is: if the engine listens on all addresses, the file must say by which
-        # one they reach it.
+        # Peers use it unchanged: if the engine listens on all addresses, the file must name the one
+        # by which they reach it.
         host = worker.env.get("VLLM_NIXL_SIDE_CHANNEL_HOST", worker.probe_host)
         variables["VLLM_NIXL_SIDE_CHANNEL_HOST"] = host
         variables["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(ports.start)
@@ -217,7 +217,7 @@ def _joined(first: str, rest: str | None) -> str:
 
 
 def other_sizes(worker: Worker) -> dict[str, int]:
-    """Return the factors of the GPUs that it needs by its arguments, beside tensor parallelism."""
+    """Return the factors by which arguments multiply a worker's GPUs, beside tensor parallelism."""
     known, args = OTHER_SIZES.get(worker.engine, {}), worker.arguments
     sizes: dict[str, int] = {}
     for argument, following in zip(args, (*args[1:], ""), strict=False):
@@ -241,7 +241,7 @@ def ranks_of(worker: Worker) -> int:
     """Return how many data-parallel ranks divide a worker's devices among them; 1 if unknown.
 
     vLLM gives each rank its part of the devices, in order (`get_device_indices` of version 0.32).
-    If the arguments say more of the ranks than their number, others may be elsewhere.
+    If the arguments state more about the ranks than their number, some may be elsewhere.
     """
     names = [option_name(argument) for argument in worker.arguments]
     more = [name for name in names if name.startswith(_OF_RANKS) and name not in _DATA_SIZES]

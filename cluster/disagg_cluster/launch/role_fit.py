@@ -1,4 +1,4 @@
-"""Why a worker cannot have another role, as far as its node file tells."""
+"""Why a worker cannot have another role, as far as its node file shows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from disagg_exporter.model import Role
 
 
 def misfits(config: NodeConfig, worker: Worker, role: Role) -> tuple[str, ...]:
-    """What speaks against a worker in `role`; nothing if it fits."""
+    """Return the reasons against a worker in `role`; none if it fits."""
     return tuple(_against(config, in_role(worker, role)))
 
 

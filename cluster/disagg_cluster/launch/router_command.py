@@ -1,4 +1,4 @@
-"""What the router is started with, and which engines it sends requests to."""
+"""The command that starts the router, and the engines it sends requests to."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from disagg_cluster.config import NodeConfig, Router, Worker
 from disagg_cluster.lifecycle.state import LaunchCommand
 from disagg_exporter.model import Phase, Role, RouterEngine
 
-# How often the router asks each engine whether it is well; three misses take it out. Its own
-# default of a minute would send requests to a dead engine for three.
+# How often the router checks each engine's health; three misses take it out. Its own default of a
+# minute would send requests to a dead engine for three minutes.
 HEALTH_SECONDS = 5
 
-# What the router may take beyond its slowest engine.
+# How much longer than its slowest engine the router may take to start.
 _START_MARGIN_SECONDS = 60.0
 
 OWN_ARGUMENTS: Mapping[str, str] = {
@@ -33,18 +33,18 @@ OWN_ARGUMENTS: Mapping[str, str] = {
 
 
 def router_command(config: NodeConfig, router: Router) -> LaunchCommand:
-    """How to start the router of a node."""
+    """Return the command that starts the router of a node."""
     argv = [router.python, "-m", "vllm_router.launch_router", "--vllm-pd-disaggregation"]
     argv += _engines(config, router)
     argv += ["--host", router.host, "--port", str(router.port)]
     argv += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(router.metrics_port)]
     argv += ["--policy", router.policy, "--kv-connector", router.kv_connector]
     argv += ["--health-check-interval-secs", str(HEALTH_SECONDS)]
-    # It listens only once all its engines are well, looking every half minute by default.
+    # It listens only once all its engines are healthy, checking every half minute by default.
     argv += ["--worker-startup-timeout-secs", str(round(start_seconds(config, router)))]
     argv += ["--worker-startup-check-interval", "1"]
     # Through a proxy that the daemon's environment names it would wait for its engines for ever;
-    # it takes hosts here, no wildcard.
+    # the variable takes hosts, no wildcard.
     engines = router_engines(config, router)
     hosts = dict.fromkeys(urlsplit(engine.url).hostname or "" for engine in engines)
     direct = ",".join(hosts)
@@ -53,9 +53,9 @@ def router_command(config: NodeConfig, router: Router) -> LaunchCommand:
 
 
 def _engines(config: NodeConfig, router: Router) -> list[str]:
-    """The engines that it is started with."""
-    # With it the router begins without engines, whatever it is given, and is told of them when it
-    # serves; without any it would not begin.
+    """Return the arguments for the engines that it is started with."""
+    # With this option the router begins without engines, whatever it is given, and receives them
+    # when it serves; without any it would not begin.
     argv = ["--enable-igw"] if router.membership == "live" else []
     for worker in _of_role(config, Role.PREFILL):
         argv += ["--prefill", worker.url, *_bootstrap(router, worker)]
@@ -67,9 +67,9 @@ def _engines(config: NodeConfig, router: Router) -> list[str]:
 
 
 def router_engines(config: NodeConfig, router: Router) -> tuple[RouterEngine, ...]:
-    """Every engine that the router sends requests to.
+    """Return every engine that the router sends requests to.
 
-    One of this node goes by its worker's name, one elsewhere by its host and port.
+    One of this node is named by its worker, a remote one by its host and port.
     """
     elsewhere = {Phase.PREFILL: router.prefill, Phase.DECODE: router.decode}
     engines: list[RouterEngine] = []
@@ -81,7 +81,7 @@ def router_engines(config: NodeConfig, router: Router) -> tuple[RouterEngine, ..
 
 
 def start_seconds(config: NodeConfig, router: Router) -> float:
-    """How long the router may take to start; by default longer than all its engines may."""
+    """Return how long the router may take to start; by default longer than all its engines may."""
     deadlines = router.deadlines
     if "start_seconds" in deadlines.model_fields_set:
         return deadlines.start_seconds
@@ -95,7 +95,7 @@ def _of_role(config: NodeConfig, role: Role) -> Iterator[Worker]:
 
 
 def bootstrap_port(router: Router, worker: Worker) -> int | None:
-    """The port on which a Mooncake prefill engine identifies itself; None for any other."""
+    """Return the port on which a Mooncake prefill engine identifies itself; None for any other."""
     ports = worker.side_channel_ports
     return ports.start if router.kv_connector == "mooncake" and ports else None
 

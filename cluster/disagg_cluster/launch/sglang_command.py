@@ -1,4 +1,4 @@
-"""What an SGLang engine is started with."""
+"""The command and environment of an SGLang engine."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ OTHER_SIZES: Mapping[str, str] = {
     "--dp-size": "data",
     "--data-parallel-size": "data",
 }
-"""Arguments that multiply the number of GPUs it needs."""
+"""Arguments that multiply the number of GPUs an engine needs."""
 
 DATA_WITHIN_TENSOR = "--enable-dp-attention"
-"""With this argument the data parallel ranks share the GPUs of the tensor parallel ones."""
+"""With this argument the data-parallel ranks share the GPUs of the tensor-parallel ones."""
 
 _BACKENDS = {"NixlConnector": "nixl", "MooncakeConnector": "mooncake"}
 _OWN_BACKENDS = ("nixl", "mooncake", "mooncake_tcp", "mori", "ascend")
 
 
 def transfer_backend(connector: str) -> str | None:
-    """SGLang's name for what vLLM calls a connector; its own names are taken, too.
+    """Return SGLang's name for a vLLM connector; its own names are accepted, too.
 
-    None if it has nothing of that name.
+    None if it has no such transfer backend.
     """
     return connector if connector in _OWN_BACKENDS else _BACKENDS.get(connector)
 
 
 def sglang_argv(worker: Worker) -> tuple[str, ...]:
-    """Its program and arguments."""
+    """Return an SGLang engine's program and arguments."""
     argv = [worker.python, "-m", "sglang.launch_server"]
     argv += ["--model-path", worker.model, "--served-model-name", worker.model_name]
     argv += ["--host", worker.host, "--port", str(worker.port)]
@@ -76,8 +76,8 @@ def sglang_argv(worker: Worker) -> tuple[str, ...]:
 
 
 def sglang_variables(worker: Worker) -> dict[str, str]:
-    """What its environment has beside the worker's own variables; some of those may come first."""
-    # Asked for its health, an idle engine would otherwise make a token: every second work on the
-    # GPU that no user asked for. A scheduler that hangs is ended by SGLang's own watchdog.
+    """Return its variables beside the worker's own, some of which may take precedence."""
+    # A health request would otherwise make an idle engine generate a token: GPU work every second
+    # that no user asked for. A scheduler that hangs is ended by SGLang's own watchdog.
     quiet = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
     return {"SGLANG_ENABLE_METRICS_DEVICE_TIMER": "1", quiet: worker.env.get(quiet, "false")}

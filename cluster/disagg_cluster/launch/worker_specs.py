@@ -1,4 +1,4 @@
-"""From a worker of the node file to the specification that its supervisor works by."""
+"""Turns a worker of the node file into the specification for its supervisor."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from disagg_exporter.model import Role
 def specs_of(
     config: NodeConfig, layout: Layout, folder: RunFolder, inherited: Mapping[str, str]
 ) -> dict[str, WorkerSpec]:
-    """What to run for each worker, by name, where it answers and how patient to be with it.
+    """Return what to run for each worker, by name, where it answers, and its patience settings.
 
     Args:
-        config: The node file; a worker's own rules of restarts and probes come before the node's.
-        layout: Who has which device.
+        config: The node file; a worker's own restart and probe settings override the node's.
+        layout: The devices of each worker.
         folder: Where sockets and logs are.
-        inherited: The environment that workers get from us.
+        inherited: The environment that workers inherit from us.
     """
     return {
         worker.name: spec_of(worker, config, layout, folder, inherited) for worker in config.workers
@@ -32,9 +32,9 @@ def specs_of(
 
 
 def in_role(worker: Worker, role: Role) -> Worker:
-    """The worker as its node file would say it in another role: all but role and its args stays.
+    """Return the worker as its node file would state it in another role: only role and args change.
 
-    A KV role that the file names is turned round with it; `kv_both` and none fit either.
+    A KV role that the file names is reversed with it; `kv_both` and none fit either role.
     """
     kv = worker.kv_transfer
     if role is worker.role:
@@ -51,7 +51,7 @@ def spec_of(
     folder: RunFolder,
     inherited: Mapping[str, str],
 ) -> WorkerSpec:
-    """What to run for one worker; see `specs_of`."""
+    """Return what to run for one worker; see `specs_of`."""
     placement = layout.of(worker.name)
     probes = config.health.overridden_by(worker.health)
     restart = config.restart.overridden_by(worker.restart)
@@ -85,11 +85,11 @@ def spec_of(
 
 
 def api_key(worker: Worker, inherited: Mapping[str, str]) -> str:
-    """A key that the engine's server asks for; empty if it asks for none, or none can be sent.
+    """Return the key that the engine's server requires; empty if none is, or none can be sent.
 
     Args:
-        worker: Its arguments come before its variables, and these before what it inherits.
-        inherited: The environment it gets from us.
+        worker: Its arguments override its variables, and these what it inherits.
+        inherited: The environment that it inherits from us.
     """
     key = _given_key(worker, inherited)
     return key if key.isascii() and key.isprintable() else ""
