@@ -1,4 +1,4 @@
-"""How a running daemon can be queried and controlled, beside its socket in the run folder."""
+"""How a running daemon can be queried and controlled, besides its socket in the run folder."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def _hook_url(text: str) -> str:
     return text
 
 
-@lru_cache(maxsize=256)  # asked for at every look at an engine
+@lru_cache(maxsize=256)  # called at every check of an engine
 def reachable(host: str) -> str:
     """Return the address at which a server that listens on `host` answers on its own node."""
     address = ipaddress.ip_address(host)

@@ -164,7 +164,7 @@ def vllm_argv(worker: Worker) -> tuple[str, ...]:
 
 
 def _vllm_variables(worker: Worker) -> dict[str, str]:
-    """Return a vLLM engine's variables beside the worker's own, some of which take precedence."""
+    """Return a vLLM engine's variables besides the worker's own; some of those take precedence."""
     variables: dict[str, str] = {}
     ports = worker.side_channel_ports
     if ports and worker.uses_bootstrap:
@@ -217,7 +217,7 @@ def _joined(first: str, rest: str | None) -> str:
 
 
 def other_sizes(worker: Worker) -> dict[str, int]:
-    """Return the factors by which arguments multiply a worker's GPUs, beside tensor parallelism."""
+    """Return the factors, besides tensor parallelism, by which its arguments multiply its GPUs."""
     known, args = OTHER_SIZES.get(worker.engine, {}), worker.arguments
     sizes: dict[str, int] = {}
     for argument, following in zip(args, (*args[1:], ""), strict=False):

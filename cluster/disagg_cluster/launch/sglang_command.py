@@ -76,7 +76,7 @@ def sglang_argv(worker: Worker) -> tuple[str, ...]:
 
 
 def sglang_variables(worker: Worker) -> dict[str, str]:
-    """Return its variables beside the worker's own, some of which may take precedence."""
+    """Return its variables besides the worker's own, some of which may take precedence."""
     # A health request would otherwise make an idle engine generate a token: GPU work every second
     # that no user asked for. A scheduler that hangs is ended by SGLang's own watchdog.
     quiet = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"

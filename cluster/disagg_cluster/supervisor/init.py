@@ -29,7 +29,7 @@ PASSED_ON = (
     signal.SIGUSR2,
 )
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-_DRAINING = (signal.SIGTERM, signal.SIGINT)  # What a daemon listens to; SIGQUIT only kills it.
+_DRAINING = (signal.SIGTERM, signal.SIGINT)  # The daemon handles these; SIGQUIT only kills it.
 _RESET = (*PASSED_ON, signal.SIGPIPE)
 _PLANNED = (0, 2)
 _GRACE_SECONDS = 10.0

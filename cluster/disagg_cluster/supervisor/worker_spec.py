@@ -36,7 +36,7 @@ is reported twice in `backoff`, with its pid and, when nothing is left of it, wi
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What to run, where its log goes, where it should answer, and its deadlines.
+    """What to run, where to log, where it should answer, and its deadlines.
 
     `role` and `gpus` (UUIDs) are what it is started for, `ranks` is the number of data-parallel
     ranks that divide them, `certificate_file` holds its server's certificate (None without TLS). A
@@ -123,8 +123,8 @@ class SupervisorContext:
     state of all workers to the journal: before a decision is carried out, and after. `probe` is
     that of `Prober`. `child_environment` returns the whole environment of a child, given what its
     command adds. `clock` is CLOCK_MONOTONIC in ns, `wall` Unix seconds, `jitter` draws from 0..1.
-    `worked_ns` is an instant at or after which a worker finished a step or a request, None if none
-    is known. `supervision` receives what could not be done, `reserve` provides descriptors when
+    `worked_ns` returns an instant at or after which a worker finished a step or a request, None if
+    none is known. `supervision` records actions that failed, `reserve` provides descriptors when
     none are left, `groups` makes control groups, `scan` lists all processes once for several
     workers. `on_failure` receives failures.
     """

@@ -284,7 +284,7 @@ class WorkerSupervisor:
         self._context.groups.leave(self.spec.name)
 
     def _verdict(self, event: Event) -> tuple[str, ...]:
-        """Return the part that its limits had in its end, in words."""
+        """Return how its limits contributed to its end, in words; nothing if they did not."""
         groups, spec = self._context.groups, self.spec
         verdict = groups.verdict(spec.name, spec.limits) if isinstance(event, Exited) else ""
         return (verdict,) if verdict else ()

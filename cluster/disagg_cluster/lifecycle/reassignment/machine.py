@@ -178,7 +178,7 @@ def _unproven(move: Reassignment, sight: WorkerSight) -> str:
 
 
 def _give_up(move: Reassignment, why: str, now_ns: int) -> Moved:
-    """Turn back; what fails on the way back is left for a person to mend."""
+    """Turn back; a failure on the way back is left for a person to fix."""
     if move.undone:
         return Moved(
             _ended(move, MoveStep.FAILED, f"{move.why}; and on the way back: {why}", now_ns)

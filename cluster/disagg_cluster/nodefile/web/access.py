@@ -145,9 +145,9 @@ _JOIN_SECONDS = 1.0
 class WebConfigWatch:
     """The access that a web-config file asks for, rebuilt when it or the files it names change.
 
-    Checks on a separate thread: a file on a server that hangs must hold up nobody. A half-written
-    file could be one that asks for no password, so a change counts once it has been stable for a
-    moment, and an empty file never does.
+    Checks run on a separate thread: a file on a server that hangs must hold up nobody. A
+    half-written file could be one that requires no password, so a change counts only once it has
+    been stable for a moment, and an empty file never does.
 
     Args:
         path: The file.

@@ -56,7 +56,7 @@ Version = Literal["TLS12", "TLS13"]
 
 
 class TlsServerConfig(Section):
-    """How the port is encrypted, and which clients it takes."""
+    """How the port is encrypted, and which clients it accepts."""
 
     cert: AnyText | None = Field(default=None, description="a certificate chain as PEM text")
     key: AnyText | None = Field(default=None, description="a private key as PEM text")
@@ -79,7 +79,7 @@ class TlsServerConfig(Section):
 
 
 class HttpServerConfig(Section):
-    """What goes with every answer. HTTP/2 may be allowed; clients are then answered in 1.1."""
+    """Settings of every response. HTTP/2 may be allowed; clients are then answered in 1.1."""
 
     http2: bool = Field(default=True, description="true or false")
     headers: dict[str, AnyText] | None = Field(

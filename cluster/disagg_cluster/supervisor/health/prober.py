@@ -72,7 +72,7 @@ class Prober:
         self._probe = probe
         self._probe_seconds = probe_seconds
         self._late_seconds = late_seconds
-        # Beside one for each worker: a batch probe, and another that begins before it has ended.
+        # Besides one for each worker: a batch probe, and another that begins before it has ended.
         self._threads = DaemonThreads(workers + 2, "probe")
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_PendingProbe] = []

@@ -89,7 +89,7 @@ class FailureNotifier:
 def failure_notifier(
     config: NodeConfig, log_path: Path, environ: Mapping[str, str], log: logging.Logger
 ) -> FailureNotifier:
-    """Return the notifier that the node file asks for; without a hook it does nothing.
+    """Return the notifier that the node file configures; without a hook it does nothing.
 
     Args:
         config: The node file.

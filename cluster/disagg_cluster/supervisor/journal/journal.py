@@ -90,7 +90,7 @@ class Journal:
     """One file, replaced as a whole.
 
     Args:
-        path: Where it is; its folder exists.
+        path: Its path, in a folder that exists.
         log: Logs when it cannot be trusted or written, once per occurrence.
         where: What pids mean here.
         at: The path by which it is written; its own by default.

@@ -58,7 +58,7 @@ def _is_in_use(folder: RunFolder) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
-    """The first process of what is left of a worker. `proven`: it is ours beyond doubt."""
+    """The first process of what is left of a worker. `proven`: it is the worker's beyond doubt."""
 
     worker: str
     pid: int

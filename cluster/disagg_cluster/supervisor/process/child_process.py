@@ -66,7 +66,7 @@ class ChildProcess:
         log_start_bytes: The length of the log before it started.
         log_lost: Why nothing is written to its log; empty if something is.
         mark: What its processes have inherited (`process_traits`).
-        family: The processes that belong to it beside its session.
+        family: The processes that belong to it besides its session.
     """
 
     pid: int

@@ -13,7 +13,7 @@ from typing import TypeVar
 from disagg_exporter.collectors import CollectorHealth, explain, is_foreseen
 from disagg_exporter.model import CollectorStatus
 
-# A start takes most: log, empty input, a pipe of two, the process's pidfd, and one to look at it.
+# A start needs the most: log, empty input, a pipe of two, the process's pidfd, and one to check it.
 SPARE_DESCRIPTORS = 8
 
 _NONE_LEFT = (errno.EMFILE, errno.ENFILE)

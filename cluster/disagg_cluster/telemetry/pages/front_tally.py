@@ -23,7 +23,7 @@ _Page = Mapping[str, ServingCounts]
 class FrontTally:
     """Accumulates counts by model over pages; what a process's first page counts is the past.
 
-    Nothing on a page says which process wrote it. It is attributed to the process from whose last
+    Nothing on a page states which process wrote it. It is attributed to the process from whose last
     page it has grown, and grown the least; one that has grown from none is the first of its
     process. This distinguishes replicas that answer in turn at one address. A model that appears on
     a later page is counted from its first request: programs report nothing of it before.

@@ -18,7 +18,7 @@ from disagg_exporter.model import CollectorStatus, FrontCounts
 Fetch = Callable[[str, float], bytes]
 
 FIRST_PAGES = 5
-"""What the first pages of a frontend, this many, have counted is the past."""
+"""What a frontend's first pages have counted is the past; this is how many of them."""
 
 _log = logging.getLogger(__name__)
 
