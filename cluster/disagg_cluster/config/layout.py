@@ -144,8 +144,7 @@ def place_among(
         lines: As for `place`.
 
     Raises:
-        ConfigError: As for `place`; also if a device requested by name is kept by a worker that was
-            given it by count.
+        ConfigError: As for `place`; also if a named device is kept by a worker that asked by count.
     """
     had = {placed.worker: placed for placed in layout.placements}
     gpus = tuple(device for device in layout.devices if not device.is_pseudo)

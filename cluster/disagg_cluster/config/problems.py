@@ -54,8 +54,7 @@ class Problem:
 class ConfigError(DisaggError):
     """A configuration that cannot be used; its text is the report of its problems.
 
-    If there are very many, only the first are reported, and the number of the others: nobody reads
-    thousands.
+    Of very many, only the first and the number of the rest are reported: nobody reads thousands.
 
     Args:
         problems: Everything that was found, in the order of the file.

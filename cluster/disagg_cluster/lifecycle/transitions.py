@@ -31,8 +31,7 @@ _MAX_DOUBLINGS = 64
 # A start that the system refused is soon retried, whatever the policy says of crashes: the engine
 # does not need the rest. Never at once, though: the refusal may come as fast.
 _LEAST_REFUSED_SECONDS, _MOST_REFUSED_SECONDS = 0.5, 10.0
-# A few slow probes soon take as long as all of the policy's quick ones: fewer than this are no
-# proof of a hang.
+# Slow probes soon take as long as all of the policy's quick ones: fewer prove no hang.
 _LEAST_PROBES = 3
 
 

@@ -1,8 +1,7 @@
 """Changes a worker's arguments in the text of a node file, and nothing else of it.
 
 Comments, order and layout stay. The changed text is read again and compared with the intended
-result, so that a text in which this is impossible (an anchor that several workers share) is left
-alone.
+result: a text that cannot be so changed (an anchor that several workers share) is left alone.
 """
 
 from __future__ import annotations

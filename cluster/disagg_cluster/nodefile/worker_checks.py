@@ -139,8 +139,7 @@ def check_kv(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
 def _meant(connector: str) -> str | None:
     """Return the vLLM connector that a misspelt name means.
 
-    None for a name that vLLM knows, and for one not similar to any: plugins add their own
-    connectors.
+    None for a name that vLLM knows, and for one similar to none: plugins add their connectors.
     """
     if connector in VLLM_CONNECTORS:
         return None

@@ -119,8 +119,7 @@ def _supervise(
                 policy=policy,
             )
             if what.code is not None:
-                # Asked to end before it handled signals, it was killed instead of ending its
-                # engines.
+                # Asked to end before it handled signals, it was killed and did not end its engines.
                 if asked and status < 0 and _has_children():
                     return _drain(argv, signal.Signals(-status), listened, say)
                 return what.code

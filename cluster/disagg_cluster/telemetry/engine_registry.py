@@ -50,11 +50,10 @@ class EngineRecord:
 
     `status` is what the metrics page shows of it, except what its own page and the last probe
     report. `shown`: it exists and is an engine. It is `serving` while requests reach its process,
-    and since `ready_ns`. `answered_ns` is when it last answered; an engine that is not `witnessed`
-    by a process or a pod is known by its answers alone. `url` is the root of its server, empty
-    while there is none to scrape. `part` is set if it is one node's part of an engine that spans
-    nodes, `pseudo` if it is a device of its own. `assignment` is the last one reported to the
-    ledger.
+    and since `ready_ns`. It last answered at `answered_ns`; one that is not `witnessed` by a
+    process or a pod is known by its answers alone. `url` is the root of its server, empty while
+    there is none to scrape. `part` is set if it is one node's part of an engine, `pseudo` if it is
+    a device of its own. `assignment` is the last one reported to the ledger.
     """
 
     origin: Origin

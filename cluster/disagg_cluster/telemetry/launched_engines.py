@@ -154,8 +154,7 @@ class LaunchedEngines:
             self._registry.assign(engine, now_ns)
         if pid is not None and engine.status.pid != pid:
             if feed is not None:
-                # Not when the previous process ended: until now the page shows that stand-in's
-                # data.
+                # Not earlier, when the previous process ended: the page still shows that stand-in.
                 feed.begin()
             self._identify(engine)
             self._inspect(engine, pid)

@@ -31,8 +31,7 @@ PROOF_SECONDS = 0.002
 PROOF_SHARE = 0.2
 """Their least share of the worker's use in all phases since then.
 
-A decode engine recomputes one token of each prompt, which is prefill: one that only claims to have
-switched does no more.
+A decode engine recomputes one token of each prompt, which is prefill: a false switch does no more.
 """
 
 
@@ -71,8 +70,7 @@ def _leaving(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
     if not _is_late(move, now_ns):
         return Moved(move)
     if move.undone:
-        # Whatever the router still sends there: the worker cannot stay in a role that it does not
-        # fill.
+        # Whatever it still sends there: the worker cannot stay in a role it does not fill.
         return Moved(move.into(MoveStep.DRAINING, now_ns))
     return _give_up(move, "the router does not let it go", now_ns)
 

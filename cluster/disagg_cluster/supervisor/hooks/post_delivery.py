@@ -53,8 +53,7 @@ class PostDelivery:
                 try:
                     if not answer.done():
                         link.connect()
-                    # Name resolution may be slow: a delivery given up meanwhile is not sent any
-                    # more.
+                    # Name resolution may be slow: a delivery given up meanwhile is not sent.
                     if not answer.done():
                         answer.set_result(self._post(link, data))
                 except Exception as error:  # noqa: BLE001 - passed on to whoever waits

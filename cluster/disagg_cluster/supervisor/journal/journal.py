@@ -121,9 +121,8 @@ class Journal:
     def read(self) -> tuple[Entry, ...]:
         """Return what the previous daemon left; nothing if no journal can be trusted.
 
-        A journal that is not trusted is kept beside it, `<journal>.rejected`, and that is logged.
-        The roles and drains of a trusted one are then in `assignments`, which is written with all
-        entries from now on.
+        One that is not trusted is kept beside it, `<journal>.rejected`, and logged. A trusted one's
+        roles and drains are then in `assignments`, which is written with all entries from now on.
         """
         try:
             entries, self.assignments = load_whole(self._path, self._where)

@@ -89,8 +89,7 @@ def unrecorded(
             continue
         inodes = adoption.inodes_at("127.0.0.1", (ports or {}).get(worker, 0))
         holds = owner_of(inodes, session_members(pid)) is Owner.OURS
-        # A process that inherited the mark and writes elsewhere is a helper that outlived its
-        # worker.
+        # One that inherited the mark and writes elsewhere is a helper that outlived its worker.
         traits = ProcessEvidence(True, argv_fits=False, bears_mark=bool(marked), holds_port=holds)
         proven = proves_worker(traits)
         ticks = procfs.start_ticks(pid)

@@ -107,10 +107,7 @@ class ChildProcess:
         return living + self.family.escaped()
 
     def watch(self, pid: int) -> int | None:
-        """Return a pidfd of a process that belongs to it; None if it has gone.
-
-        The caller closes it.
-        """
+        """Return a member's pidfd, which the caller closes; None if the process has gone."""
         pidfd = _member_pidfd(pid, self.family)
         # Checked once more: if the leader's pid has been reused, the member may be a stranger's.
         if pidfd is not None and not self._is_ours():

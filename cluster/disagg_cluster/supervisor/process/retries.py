@@ -151,8 +151,7 @@ class Retrier:
         try:
             self._reserve.run(deed)
         except Exception as error:  # noqa: BLE001 - there is nobody above to take it
-            # Before it is reported: without memory that may fail, too, and the action must not be
-            # lost.
+            # Before reporting, which may fail without memory: the action must not be lost.
             self._waiting[what] = self._loop.call_later(RETRY_SECONDS, self._try, what, deed)
             self._health.failed(f"{self._owner}: {what}", error)
             return False

@@ -129,8 +129,7 @@ class ReceiverHealth(CollectorHealth):
     def ingesting(self, event: StepEvent) -> AbstractContextManager[object]:
         """Guard the ingestion of one event: an exception must not stop the others.
 
-        Only step records count as success: understanding an engine's heartbeats does not mean that
-        its steps are understood.
+        Only step records count as success: heartbeats may be understood when steps are not.
         """
         return self.round() if isinstance(event, StepRecords) else self.guard()
 
