@@ -1,1 +1,1 @@
-"""How an engine's time is attributed to phases; so far, its learned costs as plain values."""
+"""Attributes engines' time to phases, by learned step costs or by metrics pages."""

@@ -1,4 +1,4 @@
-"""What one engine's steps cost, learned from them, and the share of a mixed one that is prefill.
+"""Learns the cost of one engine's steps, and the prefill share of mixed ones.
 
 docs/decisions/0005-mixed-steps.md has the definition and the reasons.
 """
@@ -30,28 +30,28 @@ _PACE_AFTER_STEPS = 300
 _STRAY_RATIOS = 3.0
 _LEAST_STRAY_RATIO = 0.03
 _LEAST_NOISE_RATIO = 0.01
-# Of a normal distribution, the standard deviation over the mean deviation.
+# Standard deviation over mean absolute deviation, of a normal distribution.
 _SPREAD = 1.25
 _FIRST_FIT_STEPS, _MOST_BETWEEN_FITS = 32, 8192
-# While no mixed step asks, a fit that is due waits until so much step time has passed.
+# Without a mixed step to divide, a due fit waits until so much step time has passed.
 _UNREAD_FIT_SECONDS = 60.0
-# Lines go on straight beyond the steps that they were learned from, but not for ever.
+# How far lines are extrapolated beyond the largest step that they were learned from.
 _REACH = 2.0
-# An engine that hardly ever mixes has hardly anything to divide: beyond so many pure steps of a
-# kind, one in so many is learned from, for all. It mixes if one step in a hundred is mixed.
+# An engine that seldom mixes has little to divide: beyond so many pure steps of a kind, only one in
+# eight is learned from, and stands for all. It mixes if one step in a hundred is mixed.
 _PURE_STEPS, _ONE_IN, _MIXES_ONE_IN = 2000, 8, 100
 
 
 class StepCost:
     """The cost model of one engine, in bounded memory.
 
-    A pace that all steps share follows clocks and throttling, so that steps remembered from
-    different times agree. A step that strays more than three times the usual counts less (Huber's
-    weight): graph captures and first steps do. Where one step in eight is sampled, a fit that is
-    due waits for a mixed step to be divided (`refresh`), or for a minute of step time.
+    A speed factor common to all steps follows clocks and throttling, so that samples from different
+    times agree. A step with more than three times the usual error, such as a graph capture or first
+    step, weighs less (Huber's weight). Where one step in eight is sampled, a due fit waits for a
+    mixed step to be divided (`refresh`), or for a minute of step time.
 
     Args:
-        kv_in_tokens: `StepWork.decode_kv` is in tokens, not in another unit.
+        kv_in_tokens: Whether `StepWork.decode_kv` is in tokens.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class StepCost:
         self._residuals = [0.0, 0.0, 0.0]
 
     def save(self) -> LearnedCost:
-        """Return all that is known, as plain values."""
+        """Return the learned state as plain values."""
         lines, form, (now, cells) = self._lines, self._forms[0], self._cells.save()
         prefill, decode, mixed = self._steps
         prefill_residual, decode_residual, mixed_residual = self._residuals
@@ -93,7 +93,7 @@ class StepCost:
             pace=self._pace.save(),
             usual_pace=self._usual_pace.save(),
             fits=self._fits,
-            # What waits is due at once after a restart.
+            # A waiting fit is due at once after a restart.
             next_fit=sum(self._steps) if self._fit_waits else self._next_fit,
             reach_tokens=self._reach_tokens,
             steps=(prefill, decode, mixed),
@@ -105,7 +105,7 @@ class StepCost:
 
     @classmethod
     def restored(cls, saved: LearnedCost) -> Self:
-        """Return a model that knows what was saved: it predicts and goes on to learn the same."""
+        """Return a saved model: it predicts the same and continues to learn the same."""
         cost = cls(kv_in_tokens=saved.kv_in_tokens)
         cost._cells.restore(saved.now, saved.cells)
         cost._pace.restore(saved.pace)
@@ -120,7 +120,7 @@ class StepCost:
         return cost
 
     def passes_over(self, kind: int) -> bool:
-        """Count a pure step in if nothing would be learned from it; say whether that is so."""
+        """Return whether a pure step is not to be learned from; if so, count it."""
         number = self._steps[kind] + 1
         passes = self._thins(number) and number % _ONE_IN != 0
         if passes:
@@ -128,7 +128,7 @@ class StepCost:
         return passes
 
     def learn(self, work: StepWork, seconds: float) -> None:
-        """Take what a step had to do and how long it took; nothing from one that took no time."""
+        """Learn from a step's work and duration; a step of no length is ignored."""
         if seconds < LEAST_SECONDS or not (work.prefill_tokens or work.decode_requests):
             return
         kind = DECODE if not work.prefill_tokens else MIXED if work.decode_requests else PREFILL
@@ -139,9 +139,9 @@ class StepCost:
             self._sample(kind, work, seconds, _ONE_IN)
 
     def learn_pure(self, works: NDArray[np.float64], seconds: NDArray[np.float64]) -> None:
-        """Take steps of one phase each, in order: as `passes_over` and `learn` one by one would.
+        """Learn from pure steps in order, as `passes_over` and `learn` would one by one.
 
-        Each has a `StepWork` in its line, and took `LEAST_SECONDS` at least.
+        Each row is a `StepWork`; each step took at least `LEAST_SECONDS`.
         """
         if not len(works):
             return
@@ -159,26 +159,26 @@ class StepCost:
         self._steps[:MIXED] = counts[:, -1].tolist()
 
     def refresh(self) -> None:
-        """Catch up on a fit that waits: a mixed step is about to be divided for good."""
+        """Do a waiting fit: a mixed step is about to be divided finally."""
         if self._fit_waits:
             self._fit_anew()
 
     def expect(self, work: StepWork) -> float | None:
-        """Return the seconds that a step with this work would take now; None if not known yet."""
+        """Return the seconds that a step with this work would take now; None if unknown."""
         return None if self._lines is None else self._lines.price(work) * self._pace.ratio
 
     def take_expected(self) -> ExpectedSteps:
-        """Return the steps that were foreseen well enough since this was called last."""
+        """Return the steps that were predicted well enough since the last call."""
         return self._usual_pace.take()
 
     def parts(self, work: StepWork) -> MixedParts | None:
-        """Return what a mixed step's time is made of; None if it is not known."""
+        """Return the parts of a mixed step's time; None if unknown."""
         lines = self._lines
         if lines is None or work.prefill_tokens + work.decode_requests > self._reach_tokens:
             return None
         prefill = lines.price(StepWork(*work[:2]))
         decode = lines.price(StepWork(0.0, 0.0, *work[2:]))
-        # No step is shorter than one with less in it.
+        # A step is at least as long as one with only a part of its work.
         both = max(lines.price(work), prefill, decode)
         empty = lines.empty
         first = prefill - empty + both - decode
@@ -189,31 +189,31 @@ class StepCost:
         return MixedParts(share, (both - prefill - decode + empty) / both)
 
     def prefill_share(self, work: StepWork) -> float | None:
-        """Return the share of a mixed step's time that is prefill; None if it is not known."""
+        """Return the share of a mixed step's time that is prefill; None if unknown."""
         parts = self.parts(work)
         return parts and parts.prefill_share
 
     @property
     def divides(self) -> bool:
-        """Whether mixed steps may be divided by it: enough steps seen, and foreseen well enough."""
+        """Whether it may divide mixed steps: enough steps observed, and predicted well enough."""
         prefill, decode, mixed = self._steps
         enough = mixed >= ENOUGH_MIXED_STEPS or min(prefill, decode) >= ENOUGH_PURE_STEPS
         return enough and self._residual() <= RESIDUAL_LIMIT_RATIO
 
     @property
     def trusted(self) -> bool:
-        """Whether, moreover, little doubt is left how prefill and decode share the time."""
+        """Whether, in addition, the error of the prefill share is small."""
         return self.divides and self._doubt.knows_share(self._pace.ratio)
 
     @property
     def knows_interference(self) -> bool:
-        """Whether what mixtures cost or save is known: trusted, and with little doubt."""
+        """Whether the cost of mixing is known: trusted, and with a small error."""
         known = self._steps[MIXED] >= ENOUGH_MIXED_STEPS and self.trusted
         return known and self._doubt.knows_interference(self._pace.ratio)
 
     @property
     def state(self) -> CostState:
-        """How well the costs are known now."""
+        """The present state of the costs."""
         lines, steps = self._lines, sum(self._steps)
         if lines is None:
             return CostState(steps=steps)
@@ -234,7 +234,7 @@ class StepCost:
         return number > _PURE_STEPS and self._steps[MIXED] * _MIXES_ONE_IN < number
 
     def _sample(self, kind: int, work: StepWork, seconds: float, alike: int) -> None:
-        """Learn from a step that is counted already and stands for so many `alike`."""
+        """Learn from a step that has been counted and stands for `alike` steps."""
         tokens, steps = work.prefill_tokens + work.decode_requests, sum(self._steps)
         expected = self._lines.price(work) if self._lines else 0.0
         ratio = self._pace.ratio
@@ -258,7 +258,7 @@ class StepCost:
     def _judge(
         self, kind: int, seconds: float, expected: float, pace_ratio: float, alike: int
     ) -> float:
-        """Note how far a step strayed from what was foreseen; return how much it should count."""
+        """Update the residual and the pace by a step's prediction error; return its weight."""
         most = _STRAY_RATIOS * max(self._residuals[kind], _LEAST_STRAY_RATIO)
         stray = seconds / expected / pace_ratio - 1
         part = 1 / min(self._steps[kind], _RESIDUAL_MEMORY_STEPS)

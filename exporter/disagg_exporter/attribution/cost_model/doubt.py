@@ -1,10 +1,10 @@
-"""How far what a cost model says of mixed steps may be from the truth.
+"""The possible error of a cost model's figures for mixed steps.
 
-A share is a ratio of differences of prices, and many prices may explain the same steps: where all
-steps fill the same budget of tokens, nothing tells a prompt's token from a next one. So each figure
-is pushed up and down as far as the fit lets it: among all prices that explain the steps nearly as
-well as the best ones do, those are sought that make the figure largest and smallest (a profile
-likelihood, Venzon and Moolgavkar, Applied Statistics 37, 1988; found by tilting the least squares).
+A share is a ratio of differences of prices, and many prices may explain the same steps: if all
+steps fill the same token budget, prompt tokens and generated tokens cannot be told apart. So among
+all prices that explain the steps nearly as well as the best ones, those are found that make a
+figure largest and smallest (a profile likelihood, Venzon and Moolgavkar, Applied Statistics 37,
+1988; found by tilting the least squares).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from disagg_exporter.model import ReferenceStep
 
 SHARE_ERROR_LIMIT_RATIO = 0.05
 INTERFERENCE_ERROR_LIMIT_RATIO = 0.03
-# Beyond its limit a doubt is small beside what it is of: a quarter.
+# An error above its limit is still small if at most a quarter of its figure.
 _CLEARLY = 0.25
-# Clocks and neighbours move an engine's pace so far.
+# How far clocks and neighbours usually change an engine's pace.
 _USUAL_PACE = 0.1
-# How much more all squares may be, in mean squared errors of a cell: four times what would hold
-# nine truths in ten if cells strayed by chance alone, for they stray together where a form is not
-# quite the engine's.
+# Allowed increase of the sum of squares, in mean squared errors of a cell: four times the value
+# that includes nine truths in ten if cells' errors are independent, because they are correlated
+# where a form does not quite match the engine.
 _MORE_SQUARES = 4 * 2.7
-# No form is quite an engine's: of mixed steps' time so much is in doubt however many there are.
+# No form matches an engine exactly: this part of mixed steps' time always remains uncertain.
 _FORM_RATIO = 0.02
 _ROUNDS = 5
 _MOST_MIXED = 200
@@ -39,7 +39,7 @@ _NEAR_ENOUGH = 0.1
 _LEAST_CELLS = 6
 _TINY = 1e-60
 _RIDGE = _LEAST_RATIO = 1e-9
-# Tokens of a prompt, and requests that decode, of the steps that are told as examples.
+# Prompt tokens and decoding requests of the reference steps.
 _POINTS = (
     (0, 0),
     *((tokens, 0) for tokens in (256, 1024, 4096)),
@@ -53,15 +53,15 @@ def _name(tokens: int, requests: int) -> str:
     return "_".join(parts) or "empty"
 
 
-# What was learned is kept by their order.
+# Saved steps refer to this order.
 _NAMES = tuple(_name(*point) for point in _POINTS)
 
 
 class Figures(NamedTuple):
-    """Of mixed steps, over all of an engine's step time.
+    """Figures of mixed steps, as ratios of all of an engine's step time.
 
-    `prefill`: prefill's part in them. `interference`: by how much they were longer than their parts
-    apart (below 0: shorter).
+    `prefill`: prefill's part in them. `interference`: how much longer they were than their parts
+    separately (below 0: shorter).
     """
 
     prefill: float
@@ -70,15 +70,15 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CostState:
-    """How well an engine's steps are known.
+    """The quality of an engine's cost model.
 
-    Mixed steps are divided by it if it `divides`; their shares are near the truth if `trusted`.
+    Mixed steps are divided by it if it `divides`; their shares are accurate if `trusted`.
     `residual_ratio` is the mean error of a step's predicted length over that length, of mixed
-    steps where there were enough, else of all; None before anything was predicted.
-    `share_error_ratio` is how far prefill's share of the engine's step time may be off,
-    `interference_error_ratio` how far the time that mixtures cost or save, over step time; None
-    while that is not known well enough to be told. `coefficients` are seconds per term of the line
-    of computing, then of that of reading; `reference_steps` are what some steps cost now.
+    steps if there were enough, else of all; None before any prediction. `share_error_ratio` is
+    the possible error of prefill's share of the engine's step time, `interference_error_ratio` that
+    of the time that mixing costs or saves, over step time; None while that is not known well
+    enough. `coefficients` are seconds per term of the computing line, then of the reading line;
+    `reference_steps` are the present costs of some steps.
     """
 
     trusted: bool = False
@@ -92,14 +92,14 @@ class CostState:
 
 
 class MixedParts(NamedTuple):
-    """A mixed step: prefill's share, and by what part it is longer than its parts apart."""
+    """A mixed step's prefill share, and by which ratio it is longer than its parts separately."""
 
     prefill_share: float
     interference_ratio: float
 
 
 class _MixedWork:
-    """The heaviest mixed cells: prices as wholes, as prompts alone, and as decode alone."""
+    """The heaviest mixed cells, to price whole, as prompts alone and as decode alone."""
 
     def __init__(self, cells: Sequence[SampleBin], form: Form) -> None:
         every = [(weight * seconds, work) for weight, work, seconds in cells]
@@ -120,7 +120,7 @@ class _MixedWork:
         self.reading = np.array([[form.reading(w) for w in some] for some in works])
 
     def figures(self, lines: Lines) -> Figures:
-        """Return what these lines say."""
+        """Return the figures by these lines."""
         empty, prefill, decode, both = self._prices(lines)
         both = np.maximum(both, np.maximum(prefill, decode)) + _TINY
         added = np.maximum(both - empty, _LEAST_RATIO * both)
@@ -129,7 +129,7 @@ class _MixedWork:
         return Figures(float(self.parts @ shares), float(self.parts @ lost))
 
     def slopes(self, lines: Lines) -> tuple[Numbers, Numbers]:
-        """Return by how much either figure grows with each coefficient."""
+        """Return the derivatives of both figures by each coefficient."""
         empty, prefill, decode, both = self._prices(lines)
         reads = self.reading @ lines.reading >= self.computing @ lines.computing
         terms = np.concatenate(
@@ -151,10 +151,10 @@ class _MixedWork:
 
 
 class Doubt(NamedTuple):
-    """What is known of an engine's steps.
+    """The figures of an engine's mixed steps and their errors.
 
-    `said` is of mixed steps, which are `mixed_ratio` of the engine's step time; the truth is within
-    its `error` nine times in ten. `steps` are examples of what a step costs.
+    `said` are the figures; the truth is within `error` of them nine times in ten. Mixed steps are
+    `mixed_ratio` of the engine's step time. `steps` are reference steps.
     """
 
     said: Figures = Figures(0.0, 0.0)
@@ -169,38 +169,38 @@ class Doubt(NamedTuple):
 
     @classmethod
     def restored(cls, saved: LearnedDoubt) -> Self:
-        """Return what was saved."""
+        """Return a saved doubt."""
         steps = tuple(ReferenceStep(_NAMES[number], *both) for number, *both in saved[5])
         return cls(Figures(*saved[:2]), Figures(*saved[2:4]), saved[4], steps)
 
     def error_at(self, pace: float) -> Figures:
-        """Return the error while all steps take so many times what was learned.
+        """Return the error while all steps take `pace` times the learned time.
 
-        A pace far from 1 may be the mixture's: a load that comes to mix looks like an engine that
-        has become slow, until what mixing costs is learned.
+        A pace far from 1 may be due to mixing: a load that begins to mix looks like an engine that
+        has become slow, until the cost of mixing is learned.
         """
         away = max(abs(pace - 1) - _USUAL_PACE, 0.0) * self.mixed_ratio
         return Figures(self.error.prefill + away / 2, self.error.interference + away)
 
     def knows_share(self, pace: float) -> bool:
-        """Whether there is little doubt how prefill and decode share the time."""
+        """Return whether the error of the prefill share is small."""
         return self.error_at(pace).prefill <= SHARE_ERROR_LIMIT_RATIO
 
     def knows_interference(self, pace: float) -> bool:
-        """Whether there is little doubt what mixtures cost or save, or little beside that."""
+        """Return whether the error of the interference is small, absolutely or relative to it."""
         most = max(INTERFERENCE_ERROR_LIMIT_RATIO, _CLEARLY * abs(self.said.interference))
         return self.error_at(pace).interference <= most
 
     def steps_at(self, pace: float) -> tuple[ReferenceStep, ...]:
-        """Return what reference steps cost at a pace."""
+        """Return the costs of reference steps at a pace."""
         return tuple(ReferenceStep(point, s * pace, e * pace) for point, s, e in self.steps)
 
 
 def doubt(widest: Table, cells: Sequence[SampleBin], lines: Lines, reach_tokens: float) -> Doubt:
-    """Return what lines say and how sure they are; steps of more tokens are not told.
+    """Return the figures of lines and their errors, with reference steps up to `reach_tokens`.
 
-    `widest` is what lines with all terms are fitted to, made of `cells`. That the best lines do
-    without prices of decoding beside a prompt does not say that there are none.
+    `widest` is the table of the form with all terms, made of `cells`. The lines are extended by
+    prices for decoding beside a prompt: that the best fit omits them does not prove them 0.
     """
     lines = lines.beside()
     mixed = _MixedWork(cells, lines.form)
@@ -221,7 +221,7 @@ def doubt(widest: Table, cells: Sequence[SampleBin], lines: Lines, reach_tokens:
 
 
 def _points(cells: Sequence[SampleBin]) -> Iterator[tuple[str, StepWork]]:
-    """Yield reference steps; a token attends to as much, and a request reads as much, as lately."""
+    """Yield reference steps, with the recent mean context per token and per request."""
     sums = np.sum([weight * np.array(work) for weight, work, _ in cells], axis=0)
     prefill, attended, decode, decode_kv = sums.tolist()
     for name, (tokens, requests) in zip(_NAMES, _POINTS, strict=True):
@@ -233,7 +233,7 @@ def _points(cells: Sequence[SampleBin]) -> Iterator[tuple[str, StepWork]]:
 
 
 class _Pushed:
-    """The least squares of two lines whose steps are told apart, and ways to tilt them."""
+    """The least squares of two lines, with steps assigned to either, and their tilting."""
 
     def __init__(self, table: Table, lines: Lines) -> None:
         reads = table.reads(lines)
@@ -253,7 +253,7 @@ class _Pushed:
         self._more = _MORE_SQUARES * squares / freedom
 
     def error(self, work: StepWork) -> float:
-        """Return how far the price of a step may be off, in seconds."""
+        """Return the possible error of a step's price in seconds."""
         form, lines = self._lines.form, self._lines
         terms = np.zeros(len(self._kept))
         computing, reading = np.array(form.computing(work)), np.array(form.reading(work))
@@ -271,7 +271,7 @@ class _Pushed:
         return min(float(np.sqrt(max(squares, 0.0))), seconds) + _FORM_RATIO * seconds
 
     def both_ways(self, slope: Numbers) -> list[Lines]:
-        """Return the lines that explain the steps nearly as well, pushed along a slope."""
+        """Return lines that explain the steps nearly as well, pushed along a slope either way."""
         slope = np.where(self._fixed, 0.0, slope)
         if not slope.any() or not self._more:
             return [self._lines]

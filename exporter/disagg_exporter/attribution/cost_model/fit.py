@@ -1,9 +1,9 @@
-"""The cost of a step as the longer of two lines, one of computing and one of reading memory.
+"""Fits the cost of a step as the maximum of two lines: computing and reading memory.
 
-That form is the roofline's (Williams, Waterman and Patterson, CACM 2009). Its coefficients are
+This is the roofline model (Williams, Waterman and Patterson, CACM 2009). Its coefficients are
 found as Magnani and Boyd fit maxima of lines (Convex piecewise-linear fitting, Optimization and
-Engineering 10, 2009): say for each step which line is the longer one, fit each line to its steps,
-and again, from several beginnings.
+Engineering 10, 2009): assign each step to its longer line, fit each line to its steps, and repeat,
+from several starting points.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from numpy.typing import NDArray
 from disagg_exporter.attribution.cost_model.nnls import solve
 from disagg_exporter.attribution.cost_model.samples import StepWork
 
-# A coefficient stays 0 until it explains more than noise would, and the weights of experts until
-# there is no doubt: they are three coefficients that bend where a dense model has noise only.
+# A coefficient stays 0 until it explains more than noise would. The experts' weights need stronger
+# evidence: they are three coefficients that would fit a curve to a dense model's noise.
 _PRICE_OF_A_TERM = 10.0
 _PRICE_OF_EXPERTS = 40.0
-# A step with one token reads the experts of one; with many, all. Over how many tokens that
-# happens depends on the model, so it is a mixture of short, middle and long.
+# A step with one token reads that token's experts; with many, all. How fast the number grows
+# depends on the model, so it is a mixture of three scales.
 _EXPERTS_TOKENS = (8.0, 64.0, 512.0)
 _ROUNDS = 10
 _LEAST_CELLS = 6
 _LEAST_GAIN = 1e-6
-# Beginnings: the part of the cells, by tokens, that only read.
+# Starting points: the part of the cells, fewest tokens first, assigned to reading.
 _ALL_FORMS_TURNS = 32
 _BEGINNINGS = (1.0, 0.25, 0.5, 0.625, 0.75, 0.875)
 
 SampleBin = tuple[float, StepWork, float]
-"""Steps alike: their weight, mean work and mean seconds."""
+"""Similar steps: their weight, mean work and mean seconds."""
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -42,13 +42,13 @@ Columns = tuple[Numbers, Numbers]
 
 
 class Form(NamedTuple):
-    """Which terms the two lines have.
+    """The terms of the two lines.
 
-    `kv_in_tokens`: decode's cache is counted in tokens, like prefill's, so that one price does
-    for both. `requests`: a request that decodes costs more than a prompt's token (it is sampled
-    for, and may compute several). `experts`: reading grows with the tokens of a step until all
-    experts are read. `beside`: requests that decode beside a prompt, and the cache that they read,
-    have prices of their own on top, since kernels for mixed batches may be worse at decoding.
+    `kv_in_tokens`: decode's cache is counted in tokens, like prefill's, so one price serves both.
+    `requests`: a decoding request costs more than a prompt token (it is sampled for, and may
+    compute several). `experts`: reading grows with a step's tokens until all experts are read.
+    `beside`: requests that decode beside a prompt, and the cache they read, have additional prices,
+    since kernels for mixed batches may be slower at decoding.
     """
 
     kv_in_tokens: bool = True
@@ -57,7 +57,7 @@ class Form(NamedTuple):
     beside: bool = False
 
     def computing(self, work: StepWork) -> tuple[float, ...]:
-        """Terms of arithmetic: each token, and each token that it attends to."""
+        """Return the terms of arithmetic: tokens, and the tokens they attend to."""
         prefill, attended, decode, decode_kv = work
         tokens = prefill + decode
         terms: tuple[float, ...] = (1.0, tokens, attended, decode_kv)
@@ -68,10 +68,10 @@ class Form(NamedTuple):
         return terms + self._mixed(work) if self.beside else terms
 
     def reading(self, work: StepWork) -> tuple[float, ...]:
-        """Terms of memory: weights, what each token moves, the cache that is read and written."""
+        """Return the terms of memory: weights, each token's data, cache reads and writes."""
         prefill, attended, decode, decode_kv = work
         tokens = prefill + decode
-        # Exact where a step prefills one prompt: context + chunk / 2 each, and chunk / 2 more.
+        # Exact if a step prefills one prompt: context + chunk / 2 each, and chunk / 2 more.
         prefill_kv = attended / prefill + prefill / 2 if prefill else 0.0
         terms: tuple[float, ...] = (1.0, tokens, decode_kv, prefill_kv)
         if self.kv_in_tokens:
@@ -84,12 +84,12 @@ class Form(NamedTuple):
 
     @staticmethod
     def _mixed(work: StepWork) -> tuple[float, float]:
-        """Terms that only a mixed step has."""
+        """Return the terms that only a mixed step has."""
         return (work.decode_requests, work.decode_kv) if work.prefill_tokens else (0.0, 0.0)
 
 
 class Lines(NamedTuple):
-    """Seconds per term of either line; a line that was never the longer one is all 0."""
+    """Seconds per term of both lines; a line that was never the longer one is all 0."""
 
     form: Form
     computing: tuple[float, ...]
@@ -97,7 +97,7 @@ class Lines(NamedTuple):
 
     @property
     def empty(self) -> float:
-        """The seconds of a step without any work: all other terms are 0 then."""
+        """The seconds of a step without work, where all other terms are 0."""
         return max(self.computing[0], self.reading[0])
 
     def price(self, work: StepWork) -> float:
@@ -108,7 +108,7 @@ class Lines(NamedTuple):
         return max(computing, reading)
 
     def beside(self) -> Lines:
-        """Return the same lines in a form with prices of decoding beside a prompt, which are 0."""
+        """Return the same lines in a form with prices for decoding beside a prompt, set to 0."""
         if self.form.beside:
             return self
         form, none = self.form._replace(beside=True), (0.0, 0.0)
@@ -116,7 +116,7 @@ class Lines(NamedTuple):
 
 
 class Table:
-    """What the lines of one form are fitted to, as columns."""
+    """The data that the lines of one form are fitted to, as columns."""
 
     def __init__(self, form: Form, weights: Numbers, seconds: Numbers, columns: Columns) -> None:
         self.form = form
@@ -128,14 +128,14 @@ class Table:
     def of(cls, cells: Sequence[SampleBin], form: Form) -> Table:
         """Return the table of a form."""
         seconds = np.array([seconds for _, _, seconds in cells])
-        # Errors count relative to the length of a step.
+        # Errors are relative to the length of a step.
         weights = np.array([weight for weight, _, _ in cells]) / seconds**2
         computing = np.array([form.computing(work) for _, work, _ in cells])
         reading = np.array([form.reading(work) for _, work, _ in cells])
         return cls(form, weights, seconds, (computing, reading))
 
     def narrowed(self, form: Form) -> Table:
-        """Return the table of a form that has no terms but this one's."""
+        """Return the table of a form whose terms are a subset of this one's."""
         requests = (self.form.requests, form.requests, 1)
         experts = (self.form.experts, form.experts, len(_EXPERTS_TOKENS))
         beside = (self.form.beside, form.beside, 2)
@@ -146,22 +146,22 @@ class Table:
         return Table(form, self.weights, self.seconds, columns)
 
     def reads(self, lines: Lines) -> Flags:
-        """Return in which cells reading is the longer line, or as long."""
+        """Return the cells in which the reading line is at least as long."""
         reads: Flags = self.reading @ lines.reading >= self.computing @ lines.computing
         return reads
 
     def prices(self, lines: Lines) -> Numbers:
-        """Return what lines of its form say of each cell's seconds."""
+        """Return each cell's seconds as predicted by lines of this form."""
         prices: Numbers = np.maximum(self.computing @ lines.computing, self.reading @ lines.reading)
         return prices
 
     def errors(self, lines: Lines) -> Numbers:
-        """Return each cell's weighted square of the error of its seconds."""
+        """Return each cell's weighted squared error."""
         errors: Numbers = self.weights * (self.prices(lines) - self.seconds) ** 2
         return errors
 
     def level(self, lines: Lines) -> float:
-        """Return what lines of some form say of the seconds of all cells, by how many there are."""
+        """Return the seconds that any form's lines predict for the steps of all cells."""
         steps = self.weights * self.seconds**2
         return float(steps @ self.narrowed(lines.form).prices(lines))
 
@@ -173,11 +173,11 @@ def best(
     noise_ratio: float,
     turn: int,
 ) -> Lines:
-    """Return the lines that fit best, of forms that have no terms but those of the `widest`.
+    """Return the lines that fit best, of forms whose terms are a subset of those of `widest`.
 
-    What is known is gone on with, and held at each `turn` against other forms (in the beginning
-    against all) and another beginning; while nothing is known, against all. `noise_ratio` is the
-    standard deviation of a step's length: a better fit must be worth its terms.
+    The known lines are refined, and compared at each `turn` with another form (in the first turns
+    with all) and another starting point; without known lines, all are tried. `noise_ratio` is the
+    relative standard deviation of a step's length: a better fit must be worth its terms.
     """
     if known is not None and turn >= _ALL_FORMS_TURNS:
         forms = (known.form, forms[turn % len(forms)])
@@ -201,7 +201,7 @@ def best(
 
 
 def _kept(columns: Numbers, terms: Iterable[tuple[bool, bool, int]]) -> Numbers:
-    """Return columns without some terms, the last ones, given as (is there, stays, columns)."""
+    """Return columns without some of the last terms, given as (exists, stays, columns)."""
     stays: list[bool] = []
     for there, kept, width in terms:
         stays += [kept] * width * there
@@ -210,7 +210,7 @@ def _kept(columns: Numbers, terms: Iterable[tuple[bool, bool, int]]) -> Numbers:
 
 
 def _few_tokens_read(table: Table, part: float) -> Flags:
-    """Take the part of the cells with the fewest tokens for those where reading is the longer."""
+    """Return the part of the cells with the fewest tokens, to assign to the reading line."""
     tokens = table.computing[:, 1]
     if part == 1:
         return np.ones(len(tokens), np.bool_)
@@ -219,7 +219,7 @@ def _few_tokens_read(table: Table, part: float) -> Flags:
 
 
 def _improve(table: Table, reads: Flags) -> tuple[Lines, float]:
-    """Fit each line to the steps where it is the longer one, until that changes nothing."""
+    """Fit each line to the steps where it is the longer one, until the fit no longer improves."""
     lines = _fit(table, reads, Lines(table.form, (0.0,) * table.computing.shape[1], ()))
     best_lines, least = lines, float("inf")
     for _ in range(_ROUNDS):
@@ -233,7 +233,7 @@ def _improve(table: Table, reads: Flags) -> tuple[Lines, float]:
 
 
 def _fit(table: Table, reads: Flags, before: Lines) -> Lines:
-    """Fit each line to its steps; one with too few of them stays as it was."""
+    """Fit each line to its steps; a line with too few stays unchanged."""
     computing, reading = before.computing, before.reading
     if np.count_nonzero(~reads) >= _LEAST_CELLS:
         computing = _least_squares(table.computing, table.seconds, table.weights * ~reads)

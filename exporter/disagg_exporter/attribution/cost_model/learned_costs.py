@@ -1,4 +1,4 @@
-"""What is known of an engine's step costs, as plain values that can be written down."""
+"""An engine's learned step costs, as plain values that can be saved."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 MOST_SECONDS = 1e6
-"""Of one step, or of a stretch: eleven days."""
+"""For one step or stretch: eleven days."""
 MOST_COUNT = 1e12
-"""Of tokens, requests or steps at once."""
+"""For tokens, requests or steps at once."""
 
 
 def check_range(name: str, values: Iterable[float], least: float, most: float) -> None:
@@ -19,16 +19,16 @@ def check_range(name: str, values: Iterable[float], least: float, most: float) -
 
 
 LearnedCell = tuple[int, int, int, float, float, float, float, float, float]
-"""Steps alike: their key (bins of tokens, of decode cache, of attention), then their weight and
-the weighted sums of the four terms of their work and of their seconds."""
+"""Similar steps: their key (bins of tokens, decode cache and attention), then their weight and the
+weighted sums of the four terms of their work and of their seconds."""
 
 LearnedLines = tuple[bool, bool, bool, tuple[float, ...], tuple[float, ...]]
-"""A fit: whether requests, experts and decode beside a prompt have terms, then seconds a term of
-computing and reading."""
+"""A fit: whether requests, experts and decode beside a prompt have terms, then the seconds per term
+of computing and reading."""
 
 LearnedDoubt = tuple[float, float, float, float, float, tuple[tuple[int, float, float], ...]]
-"""How sure a fit is: what it says of prefill and interference in mixed steps, how far either may be
-off, the mixed part of step time, and of reference steps: number, seconds, and their error."""
+"""The doubt of a fit: prefill and interference in mixed steps, the errors of both, the mixed part
+of step time, and reference steps: number, seconds and their error."""
 
 MOST_POINTS = 12
 MOST_CELLS = 1200
@@ -36,18 +36,18 @@ _MOST_WEIGHT = 1e15
 _MOST_STEPS = 2**60
 _MOST_BIN = 10_000
 _LEAST_CELL_SECONDS = 1e-10
-# A fit is due after a quarter of the steps at most, or after so many that each stand for eight.
+# Upper bound of steps to the next fit: 8192 samples that each stand for eight, and the first 32.
 _MOST_TO_NEXT_FIT = 8 * 8192 + 32
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedCost:
-    """The cost model of one rank (`StepCost`); a model made of it predicts the same.
+    """The saved cost model of one rank (`StepCost`); a model restored from it predicts the same.
 
-    `cells` are in the order in which they were first seen, `now` is what a step of now weighs.
-    `steps` and `residuals` are by kind of step: prefill, decode, mixed. `pace` is the mean and the
-    mean of means of its speed factor, `usual_pace` that of its last hours and the step time of
-    which it is. `doubt` is of the last fit, not of cells that came since.
+    `cells` are in the order of their first steps; `now` is the weight of a present step. `steps`
+    and `residuals` are by kind of step: prefill, decode, mixed. `pace` is the mean and the mean of
+    means of the speed factor, `usual_pace` the pace of the last hours and the step time it covers.
+    `doubt` is of the last fit, without cells added since.
 
     Raises:
         ValueError: The values are not those of a cost model.
@@ -67,7 +67,7 @@ class LearnedCost:
     usual_pace: tuple[float, float] = (1.0, 0.0)
 
     def __post_init__(self) -> None:
-        """Check what no type can say."""
+        """Check the values' ranges."""
         check_range("pace", self.pace, 0, 1e3)
         check_range("usual_pace", self.usual_pace, 0, MOST_SECONDS)
         check_range("steps", self.steps, 0, _MOST_STEPS)
@@ -92,7 +92,7 @@ class LearnedCost:
             raise ValueError("cells: a key stands there twice")
 
     def lighter(self) -> LearnedCost:
-        """Return it with the half of its cells that weighs more; it predicts the same."""
+        """Return it with the heavier half of its cells; it predicts the same."""
         heaviest = sorted(self.cells, key=lambda cell: cell[3], reverse=True)
         kept = set(heaviest[: len(heaviest) // 2])
         return replace(self, cells=tuple(cell for cell in self.cells if cell in kept))
@@ -116,7 +116,7 @@ def _check_cell(cell: LearnedCell) -> None:
     check_range("cells: weight", (weight,), 1e-100, _MOST_WEIGHT)
     prefill, attended, decode, decode_kv, seconds = (each / weight for each in cell[4:])
     check_range("cells: tokens", (prefill + decode,), 1e-12, MOST_COUNT)
-    # Tokens are whole numbers, and steps without any are in cells of their own.
+    # Tokens are whole numbers, and steps without any are in separate cells.
     check_range("cells: work", filter(None, (prefill, decode)), 1e-6, MOST_COUNT)
     check_range("cells: context", (attended, decode_kv), 0, MOST_COUNT**2)
     check_range("cells: seconds", (seconds,), _LEAST_CELL_SECONDS, MOST_SECONDS)

@@ -1,8 +1,8 @@
-"""Least squares whose answers are never negative, for a handful of unknowns.
+"""Non-negative least squares for a few unknowns.
 
 The active-set method of Lawson and Hanson (Solving Least Squares Problems, 1974, chapter 23) on
-the normal equations, as Bro and De Jong do (J. Chemometrics 11, 1997): what a fit must remember
-is then a small square matrix, however many observations it has seen.
+the normal equations, as by Bro and De Jong (J. Chemometrics 11, 1997): a fit then has to keep only
+a small square matrix, however many observations it has.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 Numbers = NDArray[np.float64]
 
 _TINY = 1e-10
-# A sum of squares this small is nothing, and its root would not be safe to divide by.
+# A sum of squares this small counts as 0; its root would not be safe to divide by.
 _UNSEEN = 1e-100
-# Added to the diagonal of the scaled matrix, so that twins share an answer instead of exploding.
+# Added to the diagonal of the scaled matrix, so that identical columns share a coefficient.
 _RIDGE = 1e-9
 
 
 def solve(gram: ArrayLike, moments: ArrayLike) -> Numbers:
-    """Return the x ≥ 0 that makes ‖Ax − b‖ least, given `gram` = AᵀA and `moments` = Aᵀb.
+    """Return the x ≥ 0 that minimizes ‖Ax − b‖, given `gram` = AᵀA and `moments` = Aᵀb.
 
-    A column that was never seen (0 on the diagonal) gets 0. Columns are scaled to length one
-    first, so their units do not matter.
+    A column without observations (0 on the diagonal) gets 0. Columns are first scaled to length
+    one, so their units do not matter.
     """
     g, h, scale = _scaled(np.asarray(gram, np.float64), np.asarray(moments, np.float64))
     seen = scale > 0
@@ -39,10 +39,10 @@ def solve(gram: ArrayLike, moments: ArrayLike) -> Numbers:
 
 
 def solve_each(grams: Numbers, moments: Numbers) -> Numbers:
-    """The same of many alike: `grams[problem, i, j]`, `moments[problem, i]` to `[problem, i]`.
+    """Solve many problems: `grams[problem, i, j]`, `moments[problem, i]` to `[problem, i]`.
 
-    Every set of unknowns that may be above 0 is tried, in one call of LAPACK: for four of them and
-    fewer that is much quicker than one problem after the other.
+    Every set of positive unknowns is tried in one LAPACK call: for up to four unknowns this is much
+    faster than solving the problems one by one.
     """
     g, h, scale = _scaled(grams, moments)
     unknowns = h.shape[-1]
@@ -59,7 +59,7 @@ def solve_each(grams: Numbers, moments: Numbers) -> Numbers:
 
 
 def _scaled(grams: Numbers, moments: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """The problem in columns of length one, and what its answer is to be multiplied by."""
+    """Return the problem with columns of length one, and the factors for its solution."""
     squares = grams.diagonal(axis1=-2, axis2=-1)
     seen = squares > _UNSEEN
     scale = np.where(seen, 1 / np.sqrt(np.where(seen, squares, 1.0)), 0.0)
@@ -68,7 +68,7 @@ def _scaled(grams: Numbers, moments: Numbers) -> tuple[Numbers, Numbers, Numbers
 
 
 def _settle(g: Numbers, h: Numbers, x: Numbers, free: NDArray[np.bool_]) -> None:
-    """Move x to the best answer in the free unknowns, binding those that would go below 0."""
+    """Move x to the optimum of the free unknowns, binding those that would go below 0."""
     while free.any():
         at = np.flatnonzero(free)
         unbounded = np.linalg.solve(g[np.ix_(at, at)], h[at])

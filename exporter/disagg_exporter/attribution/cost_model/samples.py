@@ -1,4 +1,4 @@
-"""What an engine's steps had to do, and what is kept of it: samples by work, a speed factor."""
+"""The work of an engine's steps, samples of it by size, and a speed factor."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class SpeedFactor:
     """A factor common to all steps: clocks, throttling, a neighbour on the same GPU.
 
     Brown's double exponential smoothing (R. G. Brown, Smoothing, Forecasting and Prediction of
-    Discrete Time Series, 1963): it follows a steady drift without lagging behind it, which a
-    plain mean does, and what it lags the costs would take up.
+    Discrete Time Series, 1963): unlike a plain mean, it follows a steady drift without a lag, which
+    would bias the learned costs.
     """
 
     __slots__ = ("_mean", "_mean_of_means")
@@ -33,7 +33,7 @@ class SpeedFactor:
 
     @property
     def ratio(self) -> float:
-        """Seconds of a step now, over what it is known to cost."""
+        """The present duration of a step over its known cost."""
         ratio = 2 * self._mean - self._mean_of_means
         return max(min(ratio, _LIMIT), 1 / _LIMIT)
 
@@ -42,11 +42,11 @@ class SpeedFactor:
         return self._mean, self._mean_of_means
 
     def restore(self, saved: tuple[float, float]) -> None:
-        """Go on with what was saved."""
+        """Continue with saved values."""
         self._mean, self._mean_of_means = saved
 
     def follow(self, ratio: float, seconds: float) -> None:
-        """Take one step: its length over its known cost, and its length."""
+        """Follow one step, given its length over its known cost, and its length."""
         part = seconds / (seconds + _MEMORY_SECONDS)
         self._mean += part * (ratio - self._mean)
         self._mean_of_means += part * (self._mean - self._mean_of_means)
@@ -66,20 +66,20 @@ class StepWork(NamedTuple):
 
 
 class Proxies:
-    """Reads a vLLM engine's records, in order, and guesses what they do not say.
+    """Reads a vLLM engine's records in order, and estimates what they do not contain.
 
-    A record has counts of requests and tokens, and the share of the cache in use. Not in it:
+    A record has counts of requests and tokens, and the share of the cache in use. Not in it are
 
-    * how long a chunk's context is: the tokens computed so far of prompts that have not ended,
-      tracked from record to record, plus the cached tokens of those that end in this step. Two
-      chunks in one step are taken to be equally long; a cached prefix is known only at the end.
-      A step that only decodes ends all tracking: no prompt is under way then. So prompts that
-      were aborted or preempted, which never end, are not carried on for ever.
-    * how much cache decode reads: the share of the cache in use when the step began (prompts that
-      are still being computed included). The size of the cache is not known and not needed, a
-      coefficient takes it up. Engines that report the tokens read (FPM) are believed.
+    * the length of a chunk's context. Estimate: the tokens computed so far of prompts that have not
+      ended, tracked from record to record, plus the cached tokens of those that end in this step.
+      Chunks in one step are assumed equally long; a cached prefix is known only at the end. A step
+      that only decodes ends all tracking, as no prompt is under way. So prompts that were aborted
+      or preempted, which never end, are not tracked for ever.
+    * the cache that decode reads. Estimate: the share of the cache in use when the step began
+      (including prompts still being computed). The cache's size is unknown but not needed: a
+      coefficient includes it. If an engine reports the tokens read (FPM), these are used.
 
-    docs/benchmarks.md says what that costs in error.
+    docs/benchmarks.md has the resulting error.
     """
 
     __slots__ = ("_kv_usage_ratio", "_unfinished_tokens")
@@ -88,12 +88,12 @@ class Proxies:
         self.restart()
 
     def restart(self) -> None:
-        """Forget where prompts stand: records are missing, or the engine is another process."""
+        """Forget the progress of prompts: records are missing, or the process has changed."""
         self._unfinished_tokens = 0.0
         self._kv_usage_ratio: float | None = None
 
     def read(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return what the steps of the next records had to do, a `StepWork` in each line.
+        """Return the work of the next records' steps, a `StepWork` in each row.
 
         `kinds` are those of `wire.step_kind`.
         """
@@ -106,16 +106,16 @@ class Proxies:
         self._kv_usage_ratio = float(usage[-1])
         chunk = tokens / np.maximum(rows["context_requests"], 1)
         attended = chunk * (before + rows["cached_tokens"]) + tokens * (chunk + 1) / 2
-        # Transferred requests write their first token like any other (accounting A4).
+        # Requests with transferred KV decode their first token like any other (accounting A4).
         decoding = rows["generation_requests"] + decodes * rows["context_requests"]
         columns = tokens * ~decodes, attended * ~decodes, decoding, read * (decoding > 0)
         return np.stack(columns, axis=1)
 
     def pass_over(self, rows: Rows, kinds: NDArray[np.int64]) -> None:
-        """Take note of the next records, whose work nobody asks for."""
+        """Track the next records without returning their work."""
         self._kv_usage_ratio = float(rows["kv_usage_ratio"][-1])
         if kinds[-1] == wire.GENERATION:
-            self._unfinished_tokens = 0.0  # whatever was before it
+            self._unfinished_tokens = 0.0  # whatever it was before
         else:
             self._follow(rows, kinds == wire.GENERATION)
 
@@ -127,32 +127,32 @@ class Proxies:
         return np.concatenate(([known], left[:-1]))
 
 
-# Bins to a doubling. Where computing overtakes reading is a matter of tokens: they have the
-# narrowest bins. Within a cell only means are kept, which is exact as long as costs are lines.
+# Bins per doubling. Tokens decide where computing takes longer than reading, so they have the
+# narrowest bins. Within a cell only means are kept, which is exact while costs are linear.
 _TOKEN_BINS, _KV_BINS, _ATTENDED_BINS = 8, 2, 1
 _HEAVY = 1e6
-# Against one step of now. What weighs less says nothing, and would fade to a weight of 0.
+# Relative to a present step. A lighter cell has no influence, and would fade to a weight of 0.
 _LEAST_WEIGHT = 1e-9
 _WEIGHT, _SECONDS = 0, 5
 
 
 class SampleBins:
-    """What is remembered of an engine's steps: weighted means over steps of about the same work.
+    """Samples of an engine's steps: weighted means over steps of about the same work.
 
-    A step n steps back weighs e^(−n / memory_steps), and in the end nothing. Of more than 1200
-    kinds of work the half that weighs least is forgotten; memory is about 300 bytes for each.
+    A step n steps ago weighs e^(−n / memory_steps), and finally nothing. Beyond 1200 kinds of work
+    the lighter half is dropped; each takes about 300 bytes.
     """
 
     __slots__ = ("_cells", "_grown", "_now")
 
     def __init__(self, memory_steps: int) -> None:
         self._cells: dict[tuple[int, int, int], array[float]] = {}
-        # Instead of fading what is old, what is new weighs more.
+        # Instead of old steps fading, new ones weigh more.
         self._grown = 1 + 1 / memory_steps
         self._now = 1.0
 
     def add(self, work: StepWork, seconds: float, weight: float, steps: int = 1) -> None:
-        """Count a step in, or one that stands for several."""
+        """Add a step, or one that stands for several."""
         prefill, attended, decode, decode_kv = work
         key = (
             floor(_TOKEN_BINS * log2(prefill + decode)),
@@ -188,11 +188,11 @@ class SampleBins:
         return found
 
     def save(self) -> tuple[float, tuple[LearnedCell, ...]]:
-        """Return what a step of now weighs, and all cells."""
+        """Return the weight of a present step, and all cells."""
         return self._now, tuple((*key, *_sums(cell)) for key, cell in self._cells.items())
 
     def restore(self, now: float, cells: Iterable[LearnedCell]) -> None:
-        """Go on with what was saved, instead of what is here."""
+        """Replace the cells by saved ones."""
         self._now = now
         self._cells = {cell[:3]: array("d", cell[3:]) for cell in cells}
 

@@ -1,4 +1,4 @@
-"""The share of a mixed step that is prefill, from an engine's records alone."""
+"""Divides mixed steps between prefill and decode, from an engine's records alone."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import ExpectedSteps
 from disagg_exporter.steps.rows import NOT_REPORTED, Rows
 
-# Runs of steps of one phase each, of so many in the mean, are learned from as columns.
+# Runs of pure steps are learned from as columns if their mean length is at least this.
 _RUN_STEPS = 16
 _PURE = {wire.CONTEXT: PREFILL, wire.GENERATION: DECODE}
 
 
 def token_share(context_tokens: int, generation_tokens: int) -> float:
-    """Split a mixed step by token count: crude, but it asks nothing of the engine."""
+    """Return the prefill share of a mixed step by token count: crude, but always known."""
     return context_tokens / (context_tokens + generation_tokens)
 
 
 class StepSplit:
-    """Learns what one engine's steps cost, and divides its mixed steps.
+    """Learns the cost of one engine's steps, and divides its mixed steps.
 
     `divide` is for the accounting: each record once, in the order in which records were made.
-    `preview` is for the fast gauges: each record as it arrives, by what is known then. Both take
-    records that follow each other and return the shares of prefill, 1 for what is not mixed.
-    `loss_seconds` and `gain_seconds` are by how much mixed steps took longer, or shorter, than
-    their parts apart, over those steps, `known_seconds` in all, of which that was known; who has
-    counted them may set them to 0.
+    `preview` is for the fast gauges: each record as it arrives, by the costs known then. Both take
+    consecutive records and return their prefill shares, 1 for steps that are not mixed.
+    `loss_seconds` and `gain_seconds` are how much longer, or shorter, mixed steps took than their
+    parts separately; `known_seconds` is all step time for which that was known. Callers that have
+    counted these may reset them to 0.
     """
 
     __slots__ = (
@@ -59,23 +59,23 @@ class StepSplit:
         self._preempted = False
 
     def save(self) -> LearnedCost:
-        """Return what is known of the engine's costs; where its prompts stand is none of it."""
+        """Return the learned costs, without the progress of prompts."""
         return self._cost.save()
 
     def restore(self, saved: LearnedCost | None) -> None:
-        """Go on with what was saved, or with nothing, instead of what is known."""
+        """Replace the learned costs by saved ones, or by none."""
         if saved is None:
             self._cost = StepCost(kv_in_tokens=self._kv_in_tokens)
         else:
             self._cost, self._kv_in_tokens = StepCost.restored(saved), saved.kv_in_tokens
 
     def restart(self) -> None:
-        """Go on with a new process of the same engine: its costs stay, its prompts are gone."""
+        """Continue with a new process of the engine: keep its costs, forget its prompts."""
         self.skip()
         self._previewed.restart()
 
     def skip(self) -> None:
-        """Pass over records that never came."""
+        """Skip a gap of missing records."""
         self._divided.restart()
         self._preempted = False
 
@@ -89,7 +89,7 @@ class StepSplit:
         """Divide mixed steps, and learn from each step after that.
 
         `lengths_ns` is how long each held its devices. `single`: the record is of one step, and
-        the record before it is known; nothing is learned from others.
+        its predecessor is known; other records are not learned from.
         """
         shares = np.ones(len(rows))
         teaches = single & self._teach(rows, kinds)
@@ -118,7 +118,7 @@ class StepSplit:
             work = StepWork._make(works[number].tolist())
             if kind == wire.MIXED:
                 self._cost.refresh()
-                # Pure steps are known, or not, with the mixed one that follows them.
+                # Pure steps count as known together with the mixed step that follows them.
                 since, passed = float(until[number]) - passed, float(until[number])
                 shares[number] = self._share(rows[number], work, float(seconds[number]), since)
             if teaching:
@@ -129,7 +129,7 @@ class StepSplit:
         return shares
 
     def preview(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Divide mixed steps by what is known now."""
+        """Divide mixed steps by the present costs."""
         shares = np.ones(len(rows))
         mixed = np.flatnonzero(kinds == wire.MIXED)
         if len(mixed):
@@ -142,15 +142,15 @@ class StepSplit:
 
     @property
     def state(self) -> CostState:
-        """How well the engine's costs are known."""
+        """The state of the engine's costs."""
         return self._cost.state
 
     def take_expected(self) -> ExpectedSteps:
-        """Return the steps that were foreseen well enough since this was called last."""
+        """Return the steps that were predicted well enough since the last call."""
         return self._cost.take_expected()
 
     def _check_units(self, in_tokens: bool) -> None:
-        """Begin anew if decode's cache has another unit than before: it is from another source."""
+        """Start over if the unit of decode's cache has changed, that is, the source."""
         if in_tokens != self._kv_in_tokens:
             self._kv_in_tokens = in_tokens
             self._cost = StepCost(kv_in_tokens=in_tokens)
@@ -158,9 +158,9 @@ class StepSplit:
     def _share(
         self, row: np.void, work: StepWork, seconds: float = 0.0, since: float = 0.0
     ) -> float:
-        """Return prefill's share, and count what the mixture cost or saved in so many seconds.
+        """Return the prefill share, and count what mixing cost or saved in a step of `seconds`.
 
-        `since` is all step time after the mixed step before.
+        `since` is all step time after the previous mixed step.
         """
         if not row["context_tokens"]:
             return 1.0
@@ -176,8 +176,8 @@ class StepSplit:
     def _teach(self, rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which steps are worth learning from."""
         teach: NDArray[np.bool_] = (kinds != wire.DUMMY_STEP) & (rows["encoder_inputs"] == 0)
-        # A request that was preempted computes its tokens anew, and vLLM counts them as
-        # generated: such a step is recognised by its tokens, and only while one is awaited.
+        # A preempted request recomputes its tokens, and vLLM counts them as generated: such a step
+        # is recognised by its tokens, but only while one is expected.
         if self._preempted or rows["preemptions"].any():
             more = (rows["generation_tokens"] > rows["generation_requests"]).tolist()
             for number, preempted in enumerate((rows["preemptions"] > 0).tolist()):

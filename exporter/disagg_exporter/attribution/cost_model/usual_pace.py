@@ -1,22 +1,22 @@
-"""What an engine's steps are held against: their costs at the pace that it has had for hours."""
+"""The expected time of an engine's steps: their costs at its pace of the last hours."""
 
 from __future__ import annotations
 
 from disagg_exporter.model import ExpectedSteps
 
-# What is learned first is warm-up; from then on a slowdown must not pass for usual.
+# The first steps are warm-up; after that a slowdown must not count as usual.
 _WARM_UP_SECONDS = 120.0
 _MEMORY_SECONDS = 6 * 3600.0
-# One step that hung is no pace: it counts as so many times what is usual.
+# A hung step is not a pace: it counts as at most so many times the usual.
 _MOST_PACE = 10.0
 _KINDS = 3
 
 
 class UsualPace:
-    """What an engine's steps took in the long run over what they cost, and what they take now.
+    """The long-run ratio of steps' time to their costs, and sums of expected and actual time.
 
-    After half an hour of steps 8 % of a change are in it; an engine that rests forgets nothing. In
-    its first two minutes of steps it is the mean.
+    After half an hour of steps the ratio includes 8 % of a change; an idle engine forgets nothing.
+    In its first two minutes of steps it is the mean.
     """
 
     __slots__ = ("_expected", "_ratio", "_seconds", "_taken")
@@ -27,24 +27,24 @@ class UsualPace:
 
     @property
     def ratio(self) -> float:
-        """Seconds of a step as usual, over what it is known to cost."""
+        """The usual duration of a step over its known cost."""
         return self._ratio
 
     def save(self) -> tuple[float, float]:
-        """Return the pace, and the seconds of which it is, at most those of the warm-up."""
+        """Return the pace and the seconds it covers, at most those of the warm-up."""
         return self._ratio, self._seconds
 
     def restore(self, saved: tuple[float, float]) -> None:
-        """Go on with what was saved."""
+        """Continue with saved values."""
         self._ratio, self._seconds = saved
 
     def rescale(self, before: float, after: float) -> None:
-        """Take that the same steps are said to cost this and not that: what is usual stays."""
+        """Adapt to new costs (`before` to `after` for the same steps): the usual time stays."""
         if before > 0 and after > 0:
             self._ratio *= before / after
 
     def count(self, kind: int, cost_seconds: float, seconds: float) -> None:
-        """Take what steps of a kind cost by what is known, and how long they took."""
+        """Count steps of a kind, given their known cost and their duration."""
         usual_seconds = cost_seconds * self._ratio
         memory = self._seconds if self._seconds < _WARM_UP_SECONDS else _MEMORY_SECONDS
         pace = min(seconds / usual_seconds, _MOST_PACE) if memory else seconds / usual_seconds
@@ -54,7 +54,7 @@ class UsualPace:
         self._taken[kind] += seconds
 
     def take(self) -> ExpectedSteps:
-        """Return what was expected of all steps, and taken, since this was called last."""
+        """Return the expected and actual time of all steps since the last call."""
         expected_ns, taken_ns = (
             tuple(round(seconds * 1e9) for seconds in sums)
             for sums in (self._expected, self._taken)

@@ -1,1 +1,1 @@
-"""Busy time by phase of engines that report no steps, and which source is used."""
+"""Busy time by phase of engines that report no steps, and the choice of source."""

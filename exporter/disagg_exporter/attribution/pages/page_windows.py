@@ -1,4 +1,4 @@
-"""Windows of work of engines that report no steps, from one scrape of a page to the next."""
+"""Windows of work between two scrapes, for engines that report no steps."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from disagg_exporter.model import (
 _SECOND_NS = 1_000_000_000
 
 MOST_HELD_SECONDS = 20.0
-"""How long a rest is not trusted; the accounting waits for a window for half a minute."""
+"""How long a rest may be held back; the accounting waits half a minute for a window."""
 
-# The highest activity of a resting engine's devices, and of its processes.
+# The highest activity of an idle engine's devices, and of its processes.
 _ACTIVE_RATIO = {Method.PAGE: 0.1, Method.PAGE_CPU: 0.3}
 
 _HELD_METHODS = frozenset(_ACTIVE_RATIO)
-"""Methods by which another process's activity looks like the engine's."""
+"""Methods in which another process's activity looks like the engine's."""
 
 ActiveSeconds = Callable[[int, int], float]
 """How long the engine's devices were active in (start_ns, end_ns], averaged over them."""
 
 
 class FirstPrompts:
-    """Judges whether a rest that an engine's page shows may be a first prompt that it computes.
+    """Decides whether a rest on an engine's page may be the computation of a first prompt.
 
-    From the arrival of a prompt until its first step has ended the page shows a rest, and nothing
-    counted. It shows the same while another process uses the devices. So if they are active, a rest
-    is not trusted at once: what follows shows whose activity it was.
+    From the arrival of a prompt until its first step has ended, the page shows no running requests
+    and counts nothing. It shows the same while another process uses the devices. So if they are
+    active, a rest is not accepted at once: later pages show whose activity it was.
     """
 
     def __init__(self) -> None:
         self._strange = False
 
     def may_come(self, held_seconds: float, active_ratio: float, method: Method) -> bool:
-        """Say whether to wait, `held_seconds` after the rest began, for a prompt to be counted.
+        """Return whether to wait, `held_seconds` after the rest began, for a prompt to be counted.
 
-        `active_ratio` is how active devices were since the last scrape. What is active for longer
-        than `MOST_HELD_SECONDS` is another process, until it rests.
+        `active_ratio` is the activity since the last scrape. Activity for longer than
+        `MOST_HELD_SECONDS` is another process's, until it ends.
         """
         if active_ratio < _ACTIVE_RATIO[method]:
             self._strange = False
@@ -60,17 +60,17 @@ class FirstPrompts:
 
 
 class _Look(NamedTuple):
-    """A page, and the CPU time of its engine's processes so far if it was read."""
+    """A page, and the CPU time of its engine's processes so far, if read."""
 
     page: EnginePage
     cpu_seconds: float | None
 
 
 class PageWindows:
-    """What one engine did between one scrape of its page and the next.
+    """Makes windows of what one engine did between two scrapes of its page.
 
     Args:
-        active_seconds: Used if the page itself does not say how long the engine was busy.
+        active_seconds: Used if the page does not report how long the engine was busy.
     """
 
     def __init__(self, active_seconds: ActiveSeconds) -> None:
@@ -88,12 +88,12 @@ class PageWindows:
         cpu_seconds: float | None = None,
         step_tokens: int | None = None,
     ) -> WorkWindow | None:
-        """Return what happened since the page before; None for the first, or for the same again.
+        """Return the window since the previous page; None for the first page, or the same again.
 
-        `cpu_seconds` is the CPU time of the engine's processes so far, for `Method.PAGE_CPU`.
-        `step_tokens` is the most tokens that each of its ranks computes in a step. Also None
-        while an engine that looks at rest may be computing a prompt: the next window then begins
-        where that rest began.
+        Also None while an engine that looks idle may be computing a prompt: the next window then
+        begins where that rest began. `cpu_seconds` is the CPU time of the engine's processes so
+        far, for `Method.PAGE_CPU`. `step_tokens` is the maximum tokens that each of its ranks
+        computes in a step.
         """
         before, latest, look = self._before, self._latest, _Look(page, cpu_seconds)
         if latest is not None and page.t_ns <= latest.page.t_ns:
@@ -121,7 +121,7 @@ class PageWindows:
         counts = _counts(before.page, page, did)
         held = before is not latest
         if held and not resting:
-            # It began no earlier than its first token took, and a scrape before that.
+            # It was busy for at most the time to its first tokens plus one scrape interval.
             waited_seconds = _first_token_seconds(before.page, page, did)
             if waited_seconds is not None:
                 busy_seconds = min(busy_seconds, waited_seconds + lately.seconds)
@@ -129,7 +129,7 @@ class PageWindows:
         return replace(made, busy_ns=round(busy_seconds * _SECOND_NS)) if held or resting else made
 
     def forget(self) -> None:
-        """Treat the next page as the first: there was none for a while, or the process changed."""
+        """Treat the next page as the first: pages were missing, or the process changed."""
         self._before = self._latest = None
 
     def _busy_seconds(
@@ -181,7 +181,7 @@ class PageWindows:
 
 
 def _rests(before: EnginePage, after: EnginePage, did: EngineWindow) -> bool:
-    """Say whether an engine had nothing running at two scrapes, and counted nothing in between."""
+    """Return whether nothing ran at either scrape, and nothing was counted in between."""
     requests = (before.running, before.waiting, after.running, after.waiting)
     known = before.running is not None and after.running is not None
     counted = did.reset or did.did_work or bool(did.external_tokens)
@@ -189,16 +189,16 @@ def _rests(before: EnginePage, after: EnginePage, did: EngineWindow) -> bool:
 
 
 def _timed(did: EngineWindow) -> float:
-    """Return how long an engine ran by its own timers."""
+    """Return the busy time by the engine's own timers."""
     return min((did.prefill_seconds or 0.0) + (did.decode_seconds or 0.0), did.seconds)
 
 
 def _counts(before: EnginePage, after: EnginePage, did: EngineWindow) -> Counts:
     """Return what the engine counted between two pages, by phase (A4).
 
-    A prompt's first token comes with its prefill; of a request whose KV was transferred it is
-    decode's, too. Ranks step side by side. If steps are not counted, each is assumed to write a
-    token for every request that runs.
+    A prompt's first token is part of its prefill, but of decode if the request's KV was
+    transferred. Ranks make their steps in parallel. If steps are not counted, each is assumed to
+    generate a token for every running request.
     """
     made, computed = did.generation_tokens or 0.0, did.computed_tokens or 0.0
     prompts = computed + (did.external_tokens or 0.0)
@@ -214,7 +214,7 @@ def _counts(before: EnginePage, after: EnginePage, did: EngineWindow) -> Counts:
 
 
 def _first_token_seconds(before: EnginePage, after: EnginePage, did: EngineWindow) -> float | None:
-    """Return how long the first tokens between two pages took in all; None if none is known."""
+    """Return the total time to first tokens between two pages; None if unknown."""
     old = ServingCounts() if did.reset else before.serving
     first, was = after.serving.time_to_first_token, old.time_to_first_token
     grown = sum(_buckets(was, first))
@@ -225,7 +225,7 @@ def _first_token_seconds(before: EnginePage, after: EnginePage, did: EngineWindo
 
 
 def _buckets(before: Histogram | None, after: Histogram | None) -> tuple[float, ...]:
-    """Return the new observations of each bucket; none if they are not exposed."""
+    """Return the new observations in each bucket; empty if not exposed."""
     if after is None:
         return ()
     old = before.counts if before is not None else (0.0,) * len(after.counts)

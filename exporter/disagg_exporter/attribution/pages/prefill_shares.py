@@ -1,8 +1,8 @@
-"""How an engine's busy time divides between the phases when only sums are known, as of a page.
+"""Divides an engine's busy time between the phases when only sums are known, as from a page.
 
 Learned per engine from stretches of some seconds: how long its devices were busy, the steps,
-prompts and tokens that it counted meanwhile, and how long its tokens took to come. Until that has
-earned trust, by token count. docs/decisions/0005-mixed-steps.md has the reasons.
+prompts and tokens that it counted meanwhile, and the times between its tokens. Until that is
+trusted, by token count. docs/decisions/0005-mixed-steps.md has the reasons.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from disagg_exporter.attribution.pages.window_steps import BUCKETS, Cutting, Sum
 from disagg_exporter.model import Role, Split
 
 MOST_STRETCHES = 240
-"""So many stretches are remembered, a row of sums for each."""
+"""Stretches kept, a row of sums for each."""
 RECENT = 24
 _MOST_SEEN = 2**60
 _MOST_BUCKETS = 1024
@@ -32,12 +32,12 @@ _MOST_EXPERTS = 16
 
 @dataclass(frozen=True, slots=True)
 class LearnedShares:
-    """What `PhaseShares` knows of one engine; one made of it divides the same.
+    """The saved state of a `PhaseShares`; one restored from it divides the same.
 
     `rows` are the sums over stretches: steps, prompts, tokens of prefill and of decode, steps by
-    the time between tokens, then busy seconds and all seconds; `pending` those of the stretch that
-    has begun. `costs` are seconds for each step, request and token, then for the experts.
-    `tokens_per_second` and `first_slow` say how prompts are cut (`Cutting`).
+    the time between tokens, then busy seconds and all seconds; `pending` those of the unfinished
+    stretch. `costs` are seconds per step, request and token, then for the experts.
+    `tokens_per_second` and `first_slow` are those of `Cutting`.
 
     Raises:
         ValueError: The values are not those of such costs.
@@ -54,7 +54,7 @@ class LearnedShares:
     seconds_seen: float
 
     def __post_init__(self) -> None:
-        """Check what no type can say."""
+        """Check the values' ranges."""
         if len(self.rows) > MOST_STRETCHES or len(self.errors) > RECENT:
             raise ValueError(f"more than {MOST_STRETCHES} rows or {RECENT} errors")
         if {len(row) for row in self.rows} - {len(self.pending)}:
@@ -76,30 +76,30 @@ class LearnedShares:
         check_range("seconds_seen", (self.seconds_seen,), 0, MOST_COUNT)
 
     def lighter(self) -> LearnedShares:
-        """Return it with the later half of its rows; it divides the same."""
+        """Return it with the newer half of its rows; it divides the same."""
         return replace(self, rows=self.rows[(len(self.rows) + 1) // 2 :])
 
 
-# Long enough that most prompts begin and end within one, short enough that their number varies.
+# A stretch: long enough for most prompts to begin and end in it, short enough for their number to
+# vary.
 _LEAST_SECONDS, _MOST_SECONDS, _ENOUGH_PROMPTS = 1.0, 20.0, 8
-# A stretch is not shorter than this part of all that was seen: so many are remembered, of a while
-# that grows until they are of ten seconds each.
+# A stretch is at least this part of all time so far, until stretches are ten seconds long.
 _PART, _LEAST_SECONDS_LATER = 1 / 120, 10.0
 _LEAST_BUSY_SECONDS = 0.01
 _ENOUGH = 12
 _MOST_BETWEEN_FITS = 24
 _TRUSTED_RESIDUAL = 0.25
-# Where these are in the sums of a stretch; the counts come first.
+# Indexes in the sums of a stretch; the counts come first.
 _STEPS, _PROMPTS, _BUSY, _SECONDS = 0, 1, -2, -1
-# Busy for so much longer than everything that was counted explains: a prompt is under way.
+# Busy time beyond this excess over what the counts explain: a prompt is under way.
 _UNEXPLAINED = 0.2
 
 
 class Counts(NamedTuple):
-    """What an engine counted over a stretch; `steps` and `prompts` are 0 where nobody knows.
+    """What an engine counted over a stretch; `steps` and `prompts` are 0 if unknown.
 
-    `gaps` are the tokens by the time since the one before, in the buckets of
-    `pages.histograms`; empty where nobody knows.
+    `gaps` are the tokens by the time since the previous one, in the buckets of
+    `engine_pages.histograms`; empty if unknown.
     """
 
     prefill_tokens: int = 0
@@ -110,7 +110,7 @@ class Counts(NamedTuple):
 
 
 class PhaseShares:
-    """What one engine's steps cost. `stretches` is how many it has learned from."""
+    """The step costs of one engine; `stretches` is how many it has learned from."""
 
     def __init__(self) -> None:
         self.stretches = 0
@@ -124,7 +124,7 @@ class PhaseShares:
         self._seconds_seen = 0.0
 
     def limit_steps(self, step_tokens: int | None) -> None:
-        """Take how many tokens the engine computes in a step at most; None if nobody knows."""
+        """Set the maximum tokens that the engine computes in a step; None if unknown."""
         if step_tokens == self._step_tokens:
             return
         self._step_tokens = step_tokens
@@ -132,10 +132,10 @@ class PhaseShares:
             self._cutting = cutting(Sums.of(np.stack(self._rows)), self._costs, step_tokens)
 
     def share(self, role: Role, counts: Counts, busy_seconds: float) -> float:
-        """Return how much of a stretch's busy time was prefill.
+        """Return the prefill share of a stretch's busy time.
 
-        Busy without a token means that a prompt is being computed: its tokens are counted when it
-        ends. An engine whose role says otherwise is believed.
+        Busy time without a token means that a prompt is being computed, whose tokens are counted
+        when it ends; except if the role is decode.
         """
         prefill_tokens, decode_tokens, *_ = counts
         if not prefill_tokens and not decode_tokens:
@@ -151,7 +151,7 @@ class PhaseShares:
         return min(max(prefill / (prefill + decode), 0.0), 1.0)
 
     def learn(self, counts: Counts, busy_seconds: float, seconds: float) -> None:
-        """Take what a stretch of `seconds` held."""
+        """Learn from the counts and busy time of `seconds`."""
         self._seconds_seen += seconds
         self._sum += np.concatenate((_row(counts), (busy_seconds, seconds)))
         row = self._sum
@@ -173,7 +173,7 @@ class PhaseShares:
             self._fit_anew()
 
     def save(self) -> LearnedShares | None:
-        """Return all that is known, as plain values; None if nothing is."""
+        """Return the learned state as plain values; None if there is none."""
         if not self.stretches:
             return None
         costs = self._costs
@@ -191,9 +191,9 @@ class PhaseShares:
 
     @classmethod
     def restored(cls, saved: LearnedShares | None) -> Self:
-        """Return one that knows what was saved.
+        """Return one with saved state.
 
-        Nothing, if that is by other buckets of time between tokens than ours.
+        The state is ignored if its buckets of the time between tokens differ from ours.
         """
         shares = cls()
         if saved is None or len(saved.pending) != len(shares._sum):
@@ -211,7 +211,7 @@ class PhaseShares:
 
     @property
     def residual_ratio(self) -> float | None:
-        """Mean error of the prediction of a stretch's busy time, over that time."""
+        """The mean error of predicted busy time of a stretch, over that time."""
         return sum(self._errors) / len(self._errors) if self._errors else None
 
     @property
@@ -228,7 +228,7 @@ class PhaseShares:
 
     @property
     def cuts_prompts(self) -> bool:
-        """Whether its prompts are longer than a step takes at once."""
+        """Whether its prompts are longer than one step computes."""
         return self._cutting.tokens_per_second > 0 or self._cutting.step_tokens > 0
 
     def _fit_anew(self) -> None:
@@ -240,10 +240,10 @@ class PhaseShares:
 
 
 def _row(counts: Counts) -> Columns:
-    """The sums of a stretch, in their order; tokens by gap are given as steps by gap."""
+    """Return the sums of a stretch, in order, with tokens by gap converted to steps by gap."""
     prefill_tokens, decode_tokens, steps, prompts, gaps = counts
     if prefill_tokens or decode_tokens:
-        # Where steps are not counted, each token is taken for one; prompts, all for one.
+        # If steps are not counted, each token counts as one; if prompts are not, all count as one.
         steps = max(steps or float(decode_tokens), 1.0)
         prompts = prompts or float(bool(prefill_tokens))
     by_gap = np.array(gaps) if gaps else np.zeros(BUCKETS)

@@ -1,4 +1,4 @@
-"""The source that an engine is accounted by; windows of engines that expose nothing themselves."""
+"""The choice of an engine's source; windows of engines that expose nothing themselves."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ LastReceived = Mapping[Method, int]
 def choose_source(current: Method, received: LastReceived, now_ns: int) -> Method:
     """Return the source to account for an engine by from now on.
 
-    A better source than the one in use is taken as soon as it reports; a worse one when the one
-    in use has been silent for `PATIENCE_NS`. Without any that reports, it stays as it is.
+    A better source than the present one is used as soon as it reports; a worse one when the present
+    one has been silent for `PATIENCE_NS`. If none reports, the source stays.
     """
     fresh = {method for method, t_ns in received.items() if now_ns - t_ns <= PATIENCE_NS}
     return next((method for method in BEST_FIRST if method in fresh), current)
 
 
 def role_window(role: Role, start_ns: int, end_ns: int) -> WorkWindow | None:
-    """Return the window of an engine that exposes nothing: all activity is its role's.
+    """Return the window of an engine that exposes nothing: all activity is of its role's phase.
 
-    None if the role does not say which phase that is.
+    None if the role is neither prefill nor decode.
     """
     if role not in (Role.PREFILL, Role.DECODE):
         return None
@@ -40,19 +40,19 @@ def role_window(role: Role, start_ns: int, end_ns: int) -> WorkWindow | None:
     return WorkWindow(start_ns, end_ns, Method.ROLE, share)
 
 
-# Long enough for a share of many steps, short enough for a change of the load.
+# Long enough to include many steps, short enough to follow changes of the load.
 LEAST_SECONDS = 5.0
 
 
 class LeaderShare:
-    """The prefill share of a leader on this node, by its account; None while not known."""
+    """The prefill share of a leader on this node, by its account; None while unknown."""
 
     def __init__(self) -> None:
         self.prefill_share: float | None = None
         self._before: dict[Phase, float] | None = None
 
     def take(self, gpu_seconds: Mapping[tuple[Role, Phase], float]) -> None:
-        """Ingest what the leader has used so far; the share is of `LEAST_SECONDS` or more."""
+        """Ingest the leader's seconds so far; the share is over at least `LEAST_SECONDS`."""
         now = dict.fromkeys(Phase, 0.0)
         for (_, phase), seconds in gpu_seconds.items():
             now[phase] += seconds

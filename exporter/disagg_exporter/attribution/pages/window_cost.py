@@ -1,9 +1,9 @@
-"""What an engine's steps cost, learned from stretches of which only sums are known.
+"""Learns the cost of an engine's steps from stretches of which only sums are known.
 
 A step takes the longer of arithmetic and reading memory, as in `cost_model.fit`, with fewer terms
-because sums say less: arithmetic costs so much for each token, whoever it belongs to; reading costs
-so much for a step (the weights), so much for each request that decodes (its cache) and, of a
-mixture of experts, for the experts that its tokens choose.
+because sums contain less: arithmetic has a cost per token of either phase; reading has one per step
+(the weights), one per decoding request (its cache) and, with a mixture of experts, one for the
+experts that its tokens choose.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from disagg_exporter.attribution.cost_model.nnls import solve
 
 Columns = NDArray[np.float64]
 
-# Over how many tokens a step comes to read all experts: a short mixture and a long one.
+# How fast a step's tokens come to read all experts: a mixture of a short and a long scale.
 _EXPERTS_TOKENS = np.array([16.0, 64.0])
-# By how much the logarithm of the likelihood must grow for them to be there at all.
+# How much the log-likelihood must improve for experts to be included.
 _PRICE_OF_EXPERTS = 12.0
 _PACE_SECONDS, _LARGEST_PACE = 60.0, 4.0
 _ROUNDS = 10
 _LEAST_GAIN = 1e-6
-# Beginnings: the part of the steps with a prompt, by tokens, in which reading is the longer.
+# Starting points: the part of steps with a prompt, fewest tokens first, assigned to reading.
 _BEGINNINGS = (0.0, 0.5, 1.0)
 _LEAST_ERROR = 1e-12
 
@@ -33,8 +33,8 @@ _LEAST_ERROR = 1e-12
 class Steps(NamedTuple):
     """The steps of stretches, a row for each.
 
-    `plain` have no prompt and `mixed` have one, of so many tokens (a column for each kind of
-    step; `parts` says how the mixed ones are divided among the kinds). `requests` decode in each.
+    `plain` steps have no prompt, `mixed` ones have one of `prompt_tokens` (a column per kind of
+    step; `parts` are the kinds' shares of the mixed steps). `requests` decode in each.
     """
 
     plain: Columns
@@ -45,7 +45,7 @@ class Steps(NamedTuple):
 
 
 class WindowCosts(NamedTuple):
-    """Seconds for each step, for a request that decodes, for a token, and for all experts."""
+    """Seconds per step, per decoding request, per token, and for all experts."""
 
     step: float
     request: float
@@ -53,14 +53,14 @@ class WindowCosts(NamedTuple):
     experts: tuple[float, ...] = ()
 
     def reading(self, requests: Columns, prompt_tokens: Columns) -> Columns:
-        """How long such steps read memory."""
+        """Return how long such steps read memory."""
         seconds = self.step + self.request * requests + 0.0 * prompt_tokens
         for price, some in zip(self.experts, _EXPERTS_TOKENS, strict=False):
             seconds = seconds + price * (1 - np.exp(-(requests + prompt_tokens) / some))
         return seconds
 
     def price(self, requests: Columns, prompt_tokens: Columns) -> Columns:
-        """How long such steps take."""
+        """Return how long such steps take."""
         computing = self.token * (requests + prompt_tokens)
         longer: Columns = np.maximum(self.reading(requests, prompt_tokens), computing)
         return longer
@@ -68,7 +68,7 @@ class WindowCosts(NamedTuple):
     def divide(self, steps: Steps) -> tuple[Columns, Columns]:
         """Return the seconds of prefill and of decode in each stretch.
 
-        What a phase adds to a mixed step, averaged over both orders
+        By what each phase adds to a mixed step, averaged over both orders
         (docs/decisions/0005-mixed-steps.md).
         """
         requests, tokens = steps.requests[:, None], steps.prompt_tokens
@@ -77,7 +77,7 @@ class WindowCosts(NamedTuple):
         prefill, decode = self.price(nothing, tokens), self.price(requests, nothing)
         both = self.price(requests, tokens)
         first, second = prefill - empty + both - decode, decode - empty + both - prefill
-        # Where neither adds anything, by tokens.
+        # If neither adds anything, by tokens.
         adds = first + second
         part, whole = np.where(adds > 0, (first, adds), (tokens, tokens + requests))
         share = part / np.where(whole > 0, whole, 1.0)
@@ -86,7 +86,7 @@ class WindowCosts(NamedTuple):
         return prefill_seconds, steps.plain * decode[:, 0] + mixed.sum(axis=1) - prefill_seconds
 
     def busy_seconds(self, steps: Steps) -> Columns:
-        """How long stretches with these steps are busy."""
+        """Return how long stretches with these steps are busy."""
         prefill, decode = self.divide(steps)
         return prefill + decode
 
@@ -94,10 +94,10 @@ class WindowCosts(NamedTuple):
 def fit(
     steps: Steps, busy_seconds: Columns, seconds: Columns, known: WindowCosts | None
 ) -> WindowCosts:
-    """Return the costs that explain best how long stretches were busy.
+    """Return the costs that best explain how long stretches were busy.
 
-    Stretches are in order, `seconds` is how long each lasted. A pace that neighbours in time share
-    (clocks, throttling) is taken out: it changes all steps, and costs would take it up.
+    Stretches are in order, `seconds` are their lengths. A pace common to neighbours in time
+    (clocks, throttling) is divided out: it affects all steps, and would bias the costs.
     """
     first = _fit(steps, busy_seconds, known)
     expected_seconds = np.maximum(first.busy_seconds(steps), busy_seconds / _LARGEST_PACE)
@@ -114,7 +114,7 @@ def _fit(steps: Steps, busy_seconds: Columns, known: WindowCosts | None) -> Wind
 
 
 def _smooth(ratios: Columns, weights: Columns, seconds: Columns) -> Columns:
-    """Mean over the neighbours in time, near ones more."""
+    """Return the weighted mean over neighbours in time, nearer ones weighing more."""
     middle = np.cumsum(seconds) - seconds / 2
     near = np.exp(-np.abs(middle[:, None] - middle) / _PACE_SECONDS) * weights
     mean: Columns = near @ ratios / near.sum(axis=1)
@@ -137,7 +137,7 @@ def _best(
 def _improve(
     steps: Steps, busy_seconds: Columns, computes: NDArray[np.bool_], *, experts: bool
 ) -> tuple[float, WindowCosts]:
-    """Say which steps compute longer than they read, fit both lines, and again."""
+    """Alternately fit both lines, and reassign the steps that compute longer than they read."""
     tokens = steps.prompt_tokens + steps.requests[:, None]
     best, least = WindowCosts(0.0, 0.0, 0.0), float("inf")
     for _ in range(_ROUNDS):
@@ -163,7 +163,7 @@ def _least_squares(
     for some in _EXPERTS_TOKENS if experts else ():
         plain = steps.plain * (1 - np.exp(-steps.requests / some))
         columns.append(plain + (reads * (1 - np.exp(-tokens / some))).sum(axis=1))
-    # By the relative error: a quiet stretch says as much of the costs as a full one.
+    # Relative errors: a quiet stretch tells as much about the costs as a full one.
     features = np.stack(columns) / busy_seconds
     step, request, token, *more = solve(features @ features.T, features.sum(axis=1)).tolist()
     return WindowCosts(step, request, token, tuple(more))

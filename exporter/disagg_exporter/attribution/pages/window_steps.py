@@ -1,4 +1,4 @@
-"""In how many of an engine's steps there was a prompt, and of how many tokens: from sums."""
+"""Estimates from sums how many steps of an engine had a prompt, and of how many tokens."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from disagg_exporter.engine_pages.histograms import BETWEEN_TOKENS_BOUNDS_SECOND
 
 _BOUNDS = np.array(BETWEEN_TOKENS_BOUNDS_SECONDS)
 BUCKETS = len(_BOUNDS) + 1
-"""Of the times between tokens."""
+"""Buckets of the time between tokens."""
 
-# Gauss and Laguerre's points: the prompts in a step, against their mean, spread exponentially.
+# Gauss-Laguerre nodes and weights: a step's prompt tokens over their mean, if exponential.
 _SPREAD = np.array([0.4157745568, 2.2942803603, 6.2899450829])
 _SPREAD_PARTS = np.array([0.7110930099, 0.2785177336, 0.0103892565])
 _WHOLE = np.array([1.0])
 # The middle of each bucket of times between tokens.
 _MIDDLES = np.sqrt(_BOUNDS[:-1] * _BOUNDS[1:])
 _GAP_SECONDS = np.array([_BOUNDS[0] / 2, *_MIDDLES, 2 * _BOUNDS[-1]])
-# A step so much longer than one that only decodes has a prompt in it.
+# A step longer than this many times one that only decodes has a prompt in it.
 _SLOW = 1.4
-# Quick and slow steps are two kinds if there are next to none between, and the slow ones take time.
+# Quick and slow steps are separate if few lie between and the slow ones take enough of the time.
 _VALLEY, _LEAST_SLOW_TIME = 0.25, 0.1
-# Fewer steps are none: counters of a hostile page may have risen by any fraction.
+# Fewer steps count as none: a hostile page's counters may grow by any fraction.
 _LEAST_STEPS = 1e-9
-# Prompts are cut if so many more steps are slow than prompts come, into pieces not shorter than so.
+# Prompts are cut if slow steps outnumber prompts by this factor, with pieces of at least this size.
 _CUT, _LEAST_PIECE_TOKENS = 1.3, 128.0
-# Slow steps show where pieces were if there are nearly as many as prompts fill.
+# Slow steps show the pieces if there are nearly as many as full steps of prompts.
 _NEARLY_ALL = 0.8
-# Of a full step not less than this part is prompt, however many requests decode beside it.
+# At least this part of a full step is prompt, however many requests decode beside it.
 _LEAST_PIECE = 1 / 8
 
 
 class Sums(NamedTuple):
-    """What stretches counted, a row for each.
+    """The counts of stretches, a row for each.
 
-    `by_gap` are the steps by the time between the tokens that they wrote and those before.
+    `by_gap` are the steps by the time between their tokens and the previous ones.
     """
 
     steps: Columns
@@ -49,20 +49,19 @@ class Sums(NamedTuple):
 
     @classmethod
     def of(cls, rows: Columns) -> Self:
-        """From rows of these numbers, in this order."""
+        """Return the sums of rows of these numbers, in this order."""
         steps, prompts, prefill, decode = rows[:, :4].T
         return cls(steps, prompts, prefill, decode, rows[:, 4 : 4 + BUCKETS])
 
 
 class Cutting(NamedTuple):
-    """Whether an engine's prompts are longer than a step takes at once.
+    """Whether an engine's prompts are longer than one step computes.
 
-    Then a prompt is computed in pieces, beside steps that decode, and counted when it ends. When
-    that was, and how long the pieces were, is known by the tokens that took long to come:
-    `tokens_per_second` were computed in such slow steps, in the mean. 0 where prompts are computed
-    at once. Steps are slow from the bucket `first_slow` on, if their requests allow it.
-    `step_tokens` is how much a step takes at once where pieces are not slow enough to be seen by
-    that, else 0.
+    Such a prompt is computed in pieces, in steps that also decode, and counted when it ends. The
+    time and size of the pieces is inferred from slow tokens: `tokens_per_second` is the mean rate
+    of prompt tokens in slow steps, 0 if prompts are computed at once. Steps are slow from the
+    bucket `first_slow` on, if their requests allow it. `step_tokens` is the size of a full step,
+    where pieces are not slow enough to show in that way, else 0.
     """
 
     tokens_per_second: float = 0.0
@@ -81,7 +80,7 @@ class Cutting(NamedTuple):
             piece_tokens = _piece_tokens(sums, self.step_tokens)
             full = sums.prefill_tokens / piece_tokens
             mixed = np.minimum(np.maximum(mixed, full), sums.steps)
-            # More tokens than steps can take were computed before this stretch.
+            # Tokens beyond what the steps can hold were computed before this stretch.
             tokens = np.minimum(sums.prefill_tokens / _or_one(mixed), piece_tokens)
             return Steps(sums.steps - mixed, mixed, requests, tokens[:, None], _WHOLE)
         mean = sums.prefill_tokens / _or_one(mixed)
@@ -89,9 +88,9 @@ class Cutting(NamedTuple):
 
 
 def cutting(sums: Sums, costs: WindowCosts | None, step_tokens: int | None = None) -> Cutting:
-    """Return whether the prompts of stretches were cut, by what steps are known to cost.
+    """Return whether the prompts of stretches were cut, by the known costs of steps.
 
-    `step_tokens` is how many tokens a step takes at once, None where nobody knows.
+    `step_tokens` is the maximum tokens of a step, None if unknown.
     """
     full, prompts = 0.0, float(_with_a_prompt(sums).sum())
     if step_tokens is not None:
@@ -108,19 +107,19 @@ def cutting(sums: Sums, costs: WindowCosts | None, step_tokens: int | None = Non
 
 
 def _piece_tokens(sums: Sums, step_tokens: int) -> Columns:
-    """How much of a prompt fills a step beside the requests that decode."""
+    """Return the prompt tokens that fill a step beside the decoding requests."""
     requests = sums.decode_tokens / sums.steps
     pieces: Columns = np.maximum(step_tokens - requests, step_tokens * _LEAST_PIECE)
     return pieces
 
 
 def _or_one(steps: Columns) -> Columns:
-    """What tokens of steps are divided by."""
+    """Return steps as a divisor: 1 instead of none."""
     return np.where(steps > _LEAST_STEPS, steps, 1.0)
 
 
 def _with_a_prompt(sums: Sums) -> Columns:
-    """So many steps have a prompt in them if prompts come at random.
+    """Return how many steps have a prompt if prompts arrive at random.
 
     A step without one decodes at least one token.
     """
@@ -130,7 +129,7 @@ def _with_a_prompt(sums: Sums) -> Columns:
 
 
 def _first_slow(sums: Sums, costs: WindowCosts) -> NDArray[np.intp]:
-    """The first bucket that is above all steps that only decode."""
+    """Return the first bucket above all steps that only decode."""
     requests = sums.decode_tokens / sums.steps
     quick_seconds = costs.price(requests, np.zeros_like(requests))
     above: NDArray[np.intp] = np.searchsorted(_BOUNDS, _SLOW * quick_seconds) + 1
@@ -138,14 +137,14 @@ def _first_slow(sums: Sums, costs: WindowCosts) -> NDArray[np.intp]:
 
 
 def _slow_steps(sums: Sums, costs: WindowCosts, first: int) -> tuple[Columns, Columns]:
-    """So many steps took longer than one that only decodes, and so long."""
+    """Return how many steps took longer than one that only decodes, and their total time."""
     firsts = np.maximum(_first_slow(sums, costs), first)
     slow = sums.by_gap * (np.arange(BUCKETS) >= firsts[:, None])
     return slow.sum(axis=1), slow @ _GAP_SECONDS
 
 
 def _valley(steps: NDArray[np.float64], first: int) -> int:
-    """Return the first bucket of slow steps: `first`, or where two kinds part above it."""
+    """Return the first bucket of slow steps: `first`, or the valley above it."""
     parting, least = first, float("inf")
     seconds = steps * _GAP_SECONDS
     for place in range(first, BUCKETS - 1):
