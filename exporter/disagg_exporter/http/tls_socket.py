@@ -1,4 +1,4 @@
-"""The server's end of a TLS connection, under one deadline including the handshake."""
+"""Sockets for TLS connections, under one deadline including the handshake."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def wrap(context: ssl.SSLContext, client: DeadlineSocket) -> DeadlineTlsSocket:
 
 
 def speaks_tls(client: DeadlineSocket) -> bool:
-    """Return whether the client begins with a TLS handshake; waits for its first byte."""
+    """Return whether the client begins with a TLS handshake; OSError if it sends nothing."""
     first = bytearray(1)
     return not client.recv_into(first, 1, socket.MSG_PEEK) or first[0] == HANDSHAKE
 

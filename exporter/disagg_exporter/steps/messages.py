@@ -227,7 +227,7 @@ def _rows(records: NDArray[np.void]) -> Rows:
 
 @cache
 def _layout(record_bytes: int) -> np.dtype[Any]:
-    """Return the layout of records that begin so many bytes apart."""
+    """Return the layout of records of this size."""
     letters = re.findall(r"(\d*)([A-Za-z])", wire.LAYOUT.format)
     formats: list[Any] = [
         _FORMATS[letter] for times, letter in letters for _ in range(int(times or 1))

@@ -82,7 +82,7 @@ class UseTrail:
         return known
 
     def stretched(self, count: int, start_ns: int | Ints, end_ns: int | Ints) -> dict[Cell, Floats]:
-        """Return the uses of the last `count` intervals with their edges moved back so much.
+        """Return the uses of the last `count` intervals with their edges moved back by these times.
 
         An interval moved beyond what is known stays in place. A column of times gives a row each.
         """

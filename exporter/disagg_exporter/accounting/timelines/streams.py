@@ -48,7 +48,7 @@ class RecordStream:
 
     @classmethod
     def before(cls, first: Step, *, held_totals: bool) -> RecordStream:
-        """Return the stream whose first record, and baseline, this is.
+        """Return a stream with its first record as the baseline.
 
         With `held_totals`, the baseline excludes the record's own time, as far as it is known.
         """

@@ -114,7 +114,7 @@ def _piece_tokens(sums: Sums, step_tokens: int) -> Columns:
 
 
 def _or_one(steps: Columns) -> Columns:
-    """Return steps as a divisor: 1 instead of none."""
+    """Return steps as a divisor: 1 where there are none."""
     return np.where(steps > _LEAST_STEPS, steps, 1.0)
 
 
