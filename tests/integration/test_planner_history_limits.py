@@ -99,7 +99,7 @@ def test_a_server_that_allows_next_to_nothing_says_so_itself(
 def test_nodes_that_are_scraped_too_seldom_are_no_empty_load(url: str, start: int) -> None:
     request = HistoryRequest(start, start + HOURS * HOUR, cluster="seldom")
 
-    with pytest.raises(NoPastLoadError, match="scrape the nodes every two minutes at least"):
+    with pytest.raises(NoPastLoadError, match="scrape the nodes at least every two minutes"):
         read(url, request)
 
 

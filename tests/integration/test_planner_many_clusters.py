@@ -193,5 +193,5 @@ def test_a_cluster_that_does_not_send_is_missed_by_name(
     end = int(time.time())
     request = HistoryRequest(end - 60, end, 1.0, cluster="north")
 
-    with pytest.raises(NoPastLoadError, match="'north' is there; there is 'east', 'west'"):
+    with pytest.raises(NoPastLoadError, match="there is no cluster 'north', only 'east', 'west'"):
         read(servers[1], request, config)
