@@ -9,7 +9,7 @@ from disagg_exporter.http.listen import ListenAddress, parse_listen
 
 
 class GrpcConfig(Section):
-    """The same requests over gRPC: on a Unix socket, and on a port if one is named."""
+    """Control requests over gRPC: on a Unix socket, and on a port if `listen` is set."""
 
     model_config = ConfigDict(title="Grpc")
 
@@ -25,11 +25,11 @@ class GrpcConfig(Section):
 
     @property
     def address(self) -> ListenAddress | None:
-        """The address for other hosts; None if there is none."""
+        """The address for other hosts; None without one."""
         return None if self.listen is None else parse_listen(self.listen)
 
 
 class Control(Section):
-    """Who may steer the workers of this node, and over what."""
+    """Remote control of the workers of this node."""
 
     grpc: GrpcConfig | None = None

@@ -1,4 +1,4 @@
-"""A whole node file, and its sections about the node itself."""
+"""The node file, and its sections about the node itself."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from disagg_exporter.http.listen import ListenAddress, parse_listen
 
 
 class ListedEngine(Section):
-    """One engine that a person names, with as much as they care to say of it."""
+    """An engine listed by hand; everything but its address is optional."""
 
     url: EngineUrl = Field(description="an address such as http://10.0.0.7:8100")
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] | None = Field(
-        default=None, description="a name of 1 to 40 characters out of a-z, 0-9 and -"
+        default=None, description="a name of 1 to 40 characters from a-z, 0-9 and -"
     )
     engine: Literal["vllm", "sglang", "trtllm", "dynamo"] = Field(
         default="vllm", description="one of vllm, sglang, trtllm, dynamo"
@@ -56,7 +56,7 @@ class ListedEngine(Section):
 
 
 class Attach(Section):
-    """Where engines are looked for that this node did not launch."""
+    """Where to look for engines that this node did not launch."""
 
     endpoints: Annotated[tuple[ListedEngine, ...], Field(strict=False)] = Field(
         default=(), description="a list of engines"
@@ -66,13 +66,13 @@ class Attach(Section):
         default="auto", description="one of auto, always, never"
     )
     dynamo_files: PathText | None = Field(
-        default=None, description="the path of the folder that Dynamo's DYN_FILE_KV names"
+        default=None, description="the path of the folder that Dynamo's DYN_FILE_KV is set to"
     )
     tls: EngineTls = EngineTls()
 
 
 class Frontend(Section):
-    """A frontend or router that somebody else runs, which knows what users wait for."""
+    """A frontend or router run by something else, whose page has end-to-end latencies."""
 
     url: RootUrl = Field(description="an address such as http://127.0.0.1:8000")
     namespace: AnyText = Field(
@@ -84,7 +84,7 @@ MOST_FRONTENDS = 16
 
 
 class Bridges(Section):
-    """What is written for other exporters."""
+    """Files written for other exporters."""
 
     hpc_job_dir: PathText | None = Field(
         default=None, description="the path of dcgm-exporter's folder for job mapping files"
@@ -96,16 +96,16 @@ DEFAULT_EVENTS: tuple[FailureEvent, ...] = ("crashed", "hung", "failed")
 
 
 class FailureHook(Section):
-    """A command that gets each failure as JSON on its standard input, or a URL to send it to."""
+    """A command that gets each failure as JSON on standard input, or a URL it is posted to."""
 
     command: CommandWords | None = Field(
-        default=None, description="a list of a program and, if it has any, its arguments"
+        default=None, description="a list of a program and its arguments, if any"
     )
     url: HookUrl | None = Field(
         default=None, description="an address such as https://hooks.example.com/gpu-7"
     )
     events: Annotated[tuple[FailureEvent, ...], Field(strict=False)] = Field(
-        default=DEFAULT_EVENTS, description="a list out of crashed, hung, failed, recovered"
+        default=DEFAULT_EVENTS, description="a list of any of crashed, hung, failed, recovered"
     )
     deadline_seconds: Annotated[Seconds, Field(le=300)] = Field(
         default=10.0, description="seconds, a number above 0 and up to 300"
@@ -113,7 +113,7 @@ class FailureHook(Section):
 
 
 class Listen(Section):
-    """Where the daemon is to be reached."""
+    """Address and access settings of the daemon's web server."""
 
     metrics: AddressText = Field(
         default="0.0.0.0:9847", description='an address such as "0.0.0.0:9847"'
@@ -129,7 +129,7 @@ class Listen(Section):
 
 
 class IntervalsConfig(Section):
-    """How often things are looked at."""
+    """How often devices, engine pages and health are read."""
 
     model_config = ConfigDict(title="Intervals")
 
@@ -139,14 +139,14 @@ class IntervalsConfig(Section):
 
 
 class Latency(Section):
-    """What users are promised: the targets that capacity is measured against."""
+    """Latency targets that capacity and late tokens are measured against."""
 
     ttft_seconds: Seconds = 0.5
     itl_seconds: Seconds = 0.05
 
 
 class LinksConfig(Section):
-    """Where people look further: pages as their browsers reach them."""
+    """Links to Prometheus and Grafana, as a browser reaches them."""
 
     model_config = ConfigDict(title="Links")
 
@@ -159,18 +159,18 @@ class LinksConfig(Section):
 
 
 class Dcgm(Section):
-    """A dcgm-exporter of this node, for what the driver does not tell us itself."""
+    """A dcgm-exporter of this node, for readings that the driver does not report."""
 
     url: RootUrl = Field(description="an address such as http://127.0.0.1:9400")
     interval_seconds: Seconds = 30.0
 
 
 class GpuPriceConfig(Section):
-    """What a GPU of this node costs."""
+    """The price of a GPU of this node."""
 
     model_config = ConfigDict(title="GpuPrice")
 
-    currency: Currency = Field(description="a currency by its three letters, such as USD")
+    currency: Currency = Field(description="a three-letter currency code, such as USD")
     per_hour: Amount = Field(description="the price of one GPU for an hour, a number from 0 up")
 
 
@@ -180,7 +180,7 @@ def _this_node() -> str:
 
 
 class NodeConfig(Section):
-    """One node: its devices, its workers, and what the daemon is to do about them."""
+    """One node: its devices, its workers, and how the daemon manages them."""
 
     node: Text = Field(default_factory=_this_node, description="the name of this node, text")
     cluster: AnyText = Field(default="", description="the name of the cluster, text")

@@ -1,4 +1,4 @@
-"""How patient the supervisor is with a process: to start, to end, to be restarted."""
+"""Deadlines, health probes and restarts of a supervised process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from disagg_cluster.config.values import Amount, Count, Seconds, Section
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How patient the supervisor is with one worker.
+    """The supervisor's deadlines and restart limits for one worker.
 
     A crash delays the restart by `first × factor^(n-1)` seconds, at most `max`, less up to
     `jitter_ratio` of it; n counts crashes since the worker was last ready for `steady_seconds`. It
@@ -46,7 +46,7 @@ _DEFAULTS = RestartPolicy()
 
 
 class Deadlines(Section):
-    """How long a worker may take before the next, stronger measure."""
+    """How long a worker may take to start, drain and stop before a stronger measure."""
 
     start_seconds: Seconds = _DEFAULTS.start_seconds
     drain_seconds: Seconds = _DEFAULTS.drain_seconds
@@ -54,7 +54,7 @@ class Deadlines(Section):
 
 
 class Overridable(Section):
-    """What the node says for all its workers, and each may say otherwise."""
+    """Settings of the node for all workers, which each worker may override."""
 
     def overridden_by(self, other: Self | None) -> Self:
         """Return this section with everything that `other` sets explicitly."""
@@ -65,7 +65,7 @@ class Overridable(Section):
 
 
 class HealthProbes(Overridable):
-    """How a worker is asked whether it is well."""
+    """Health probes of a worker."""
 
     # A socket does not accept much longer timeouts, and nobody could wait for them.
     timeout_seconds: Annotated[Seconds, Field(le=300)] = Field(
@@ -75,7 +75,7 @@ class HealthProbes(Overridable):
 
 
 class Restart(Overridable):
-    """When a worker that crashed or hangs is started again, and when it is given up."""
+    """When a crashed or hung worker is restarted, and when the daemon gives up on it."""
 
     backoff_first_seconds: Amount = _DEFAULTS.backoff_first_seconds
     backoff_max_seconds: Amount = _DEFAULTS.backoff_max_seconds

@@ -28,9 +28,9 @@ ROUTER_NAME = "router"
 class Router(Section):
     """One process that sends every request through a prefill and a decode engine.
 
-    Its engines are all of this node with one of these two roles, and those elsewhere that
-    `prefill` and `decode` name. With `live` membership it takes engines and lets them go while it
-    runs, by word of the daemon; with `fixed` it has those that it was started with.
+    It uses all engines of this node in these two roles, and those of other nodes listed in
+    `prefill` and `decode`. With `live` membership the daemon adds and removes engines while it
+    runs; with `fixed` it keeps those that it was started with.
     """
 
     engine: Literal["vllm-router"] = Field(default="vllm-router", description="one of vllm-router")
@@ -60,10 +60,10 @@ class Router(Section):
     )
     membership: Literal["fixed", "live"] = Field(default="fixed", description="one of fixed, live")
     prefill: Annotated[tuple[RootUrl, ...], Field(strict=False)] = Field(
-        default=(), description='a list of engines elsewhere, such as ["http://10.0.0.7:8100"]'
+        default=(), description='a list of engines of other nodes, such as ["http://10.0.0.7:8100"]'
     )
     decode: Annotated[tuple[RootUrl, ...], Field(strict=False)] = Field(
-        default=(), description='a list of engines elsewhere, such as ["http://10.0.0.8:8200"]'
+        default=(), description='a list of engines of other nodes, such as ["http://10.0.0.8:8200"]'
     )
     args: Annotated[tuple[AnyText, ...], Field(strict=False)] = Field(
         default=(), description='a list of arguments, such as ["--log-level", "warning"]'

@@ -1,4 +1,4 @@
-"""TLS settings for an engine: whom we trust to be it, and our own certificate."""
+"""TLS settings for an engine: how it is verified, and our own certificate."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from disagg_exporter.http.tls_words import Trust
 
 
 class EngineTls(Section):
-    """What a person says of the TLS of an engine, or of all that are found."""
+    """TLS settings of one engine, or the default for all attached engines."""
 
     ca_file: PathText | None = Field(
-        default=None, description="the path of a PEM file with those who sign its certificate"
+        default=None, description="the path of a PEM file with the CAs that sign its certificate"
     )
     server_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,252}$")] | None = (
-        Field(default=None, description="the name for which its certificate is")
+        Field(default=None, description="the name that its certificate is for")
     )
     cert_file: PathText | None = Field(
         default=None, description="the path of our own certificate, in PEM"
@@ -31,7 +31,7 @@ class EngineTls(Section):
 
     @property
     def probing(self) -> Trust:
-        """How a worker of our own is trusted in a health probe: its socket identifies it."""
+        """How a health probe trusts one of our own workers: its socket identifies it."""
         cert_file = _path(self.cert_file)
         key_file = _path(self.key_file or self.cert_file)
         return Trust(insecure=True, cert_file=cert_file, key_file=key_file)
@@ -41,8 +41,8 @@ class EngineTls(Section):
 
         Args:
             pinned: Its own certificates, in PEM, as far as its process makes them visible.
-            host: The host it is requested at. It is mostly an address, for which hardly any
-                certificate is valid: if the engine's own is known, that decides.
+            host: The host it is requested at. It is usually an address, for which hardly any
+                certificate is valid: if the engine's own is known, that one decides.
         """
         ca_file = self.ca_file
         if pinned and self.server_name is None and _is_address(host):
@@ -58,7 +58,7 @@ class EngineTls(Section):
 
 
 UNSPECIFIED_TLS = EngineTls()
-"""The settings without any statement: the engine's own certificate is trusted, if it is visible."""
+"""The default settings: the engine's own certificate is trusted, if it is visible."""
 
 
 def _path(text: str | None) -> Path | None:

@@ -1,6 +1,6 @@
-"""The kinds of values in a node file: addresses, ports, GPUs, names, prices; its sections.
+"""Value types of a node file (addresses, ports, GPUs, names, prices), and its base section.
 
-Each rejects other values with a `ValueError`; the field that uses it says what was expected.
+Each rejects other values with a `ValueError`; the field that uses it describes what is expected.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _check_host(host: str, *, bracketed: bool) -> None:
 
 
 def _gpus(value: object) -> object:
-    """Refuse here what a union of types would report twice."""
+    """Reject here what a union of types would report twice."""
     if isinstance(value, list):
         if not all(_is_count(item) or _is_uuid(item) for item in value):
             raise ValueError("neither an index nor a UUID")
@@ -100,7 +100,7 @@ def _root_of(text: str, *schemes: str) -> str:
 
 
 def _page_url(text: str) -> str:
-    """Return where a browser finds a page: behind a proxy without a port, often in a folder."""
+    """Return a page's address for a browser: behind a proxy it has no port, and often a path."""
     bare = text.rstrip("/")
     parts = urlsplit(bare)
     _check_host(parts.hostname or "", bracketed="[" in parts.netloc)
@@ -130,7 +130,7 @@ def reachable(host: str) -> str:
 
 
 def root_url(host: str, port: int, *, tls: bool = False) -> str:
-    """Return the root of a server that listens on `host`, as its own node sees it."""
+    """Return the root URL of a server that listens on `host`, as seen from its own node."""
     near, scheme = reachable(host), "https" if tls else "http"
     return f"{scheme}://[{near}]:{port}" if ":" in near else f"{scheme}://{near}:{port}"
 
@@ -159,7 +159,7 @@ def _placed_model(text: str, info: ValidationInfo) -> str:
 
 
 def is_model_path(model: str) -> bool:
-    """Whether a model is given by its folder; otherwise it is given by its name on the hub."""
+    """Whether a model is given by its folder rather than by its name on the hub."""
     return model.startswith(("/", ".", "~"))
 
 
@@ -196,6 +196,6 @@ Devices = Annotated[DeviceKind, Field(strict=False)]
 
 
 class Section(BaseModel):
-    """A mapping of the node file: it knows its keys and takes no others."""
+    """A mapping of the node file; unknown keys are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -48,10 +48,10 @@ SizeBytes = Annotated[int, Field(ge=1 << 20, lt=2**62), BeforeValidator(_bytes)]
 
 
 class WorkerLimits(Section):
-    """How much memory and how many tasks, and who is ended first when the node has no memory left.
+    """Limits on memory and tasks, and how early the worker is ended when memory runs out.
 
     Memory and tasks need a control group that is delegated to the daemon; without one the worker
-    runs all the same, and that is said.
+    runs without these limits, and the log says so.
     """
 
     model_config = ConfigDict(title="Limits")
@@ -75,9 +75,9 @@ BOOTSTRAP_DEFAULT_PORT = 8998
 
 
 class KvTransfer(Section):
-    """How a worker's KV cache gets from prefill to decode; in the words of the engine."""
+    """How a worker's KV cache is transferred from prefill to decode, in the engine's terms."""
 
-    connector: Text = Field(description="the engine's name of a connector, such as NixlConnector")
+    connector: Text = Field(description="the engine's name for a connector, such as NixlConnector")
     role: Literal["kv_producer", "kv_consumer", "kv_both"] | None = Field(
         default=None, description="one of kv_producer, kv_consumer, kv_both"
     )
@@ -85,7 +85,7 @@ class KvTransfer(Section):
         default=None, description="a port number from 1 to 65535"
     )
     extra_config: Mapping[str, JsonValue] = Field(
-        default={}, description="a mapping of what the connector itself wants to know"
+        default={}, description="a mapping of the connector's own settings"
     )
     buffer_device: Text | None = Field(default=None, description="a device such as cpu or cuda")
 
@@ -99,7 +99,7 @@ Arguments = Annotated[tuple[AnyText, ...], Field(strict=False)]
 
 
 class RoleArgs(Section):
-    """What an engine is given beside its `args` while it serves in a role."""
+    """Arguments that an engine gets after its `args` while it serves in a role."""
 
     model_config = ConfigDict(title="RoleArgs")
 
@@ -111,7 +111,7 @@ class RoleArgs(Section):
     )
 
     def of(self, role: Role) -> tuple[str, ...]:
-        """Return those of a role; none for a role that has no arguments of its own."""
+        """Return the arguments of a role; empty for a role without its own."""
         return {Role.PREFILL: self.prefill, Role.DECODE: self.decode}.get(role, ())
 
 
@@ -119,7 +119,7 @@ class Worker(Section):
     """One engine that this node launches."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = Field(
-        description="a name of 1 to 40 characters out of a-z, 0-9 and -"
+        description="a name of 1 to 40 characters from a-z, 0-9 and -"
     )
     engine: Literal["vllm", "sglang", "standin"] = Field(
         default="vllm", description="one of vllm, sglang, standin"
@@ -156,7 +156,7 @@ class Worker(Section):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The engine's arguments in its role; of an option that is given twice the last counts."""
+        """The engine's arguments in its role; the last of a repeated option counts."""
         return (*self.args, *self.role_args.of(self.role))
 
     @property

@@ -120,7 +120,7 @@ class ControlSocket:
 
     async def _listen(self) -> None:
         if self._server is not None:
-            self._log.warning("%s has vanished or was replaced: made anew", self._path)
+            self._log.warning("%s has vanished or was replaced: recreated", self._path)
             self._server.close()
             self._server = None
         listening = listening_socket(self._path, kind=socket.SOCK_STREAM)

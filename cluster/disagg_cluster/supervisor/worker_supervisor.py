@@ -97,7 +97,7 @@ class WorkerSupervisor:
             self._watch(found.child, in_seconds=0.0)
             if wanted and not self._process.runs(self.spec.command):
                 self._context.log.warning(
-                    "%s: runs with another command than the node file's and goes on with it; "
+                    "%s: runs with another command than the node file's and keeps running; "
                     "the next start uses the new one",
                     self.spec.name,
                 )

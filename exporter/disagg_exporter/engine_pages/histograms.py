@@ -82,7 +82,7 @@ class HistogramReader:
         # Not fsum, which raises on overflow.
         total_seconds = sum((values[index] for index in self._sums), 0.0)
         if not math.isfinite(total_seconds):
-            raise PageError(f"{self._name}_sum is no sum", cause="a sum is no sum")
+            raise PageError(f"{self._name}_sum is not finite", cause="a sum is not finite")
         return Histogram(self._bounds, tuple(counts), max(total_seconds, 0.0))
 
     def _rebucketed(self, points: Iterable[tuple[float, int]]) -> _Buckets:
@@ -98,8 +98,8 @@ class HistogramReader:
         return _Buckets(tuple(index for _, index in theirs), tuple(picks))
 
     def _no_histogram(self) -> PageError:
-        cause = "a histogram is none"
-        return PageError(f"{self._name}_bucket is no histogram", cause=cause)
+        cause = "a histogram is invalid"
+        return PageError(f"{self._name}_bucket is not a valid histogram", cause=cause)
 
 
 def _by_labels(buckets: Iterable[IndexedKey]) -> list[list[tuple[float, int]]]:

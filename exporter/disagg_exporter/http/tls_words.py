@@ -34,7 +34,7 @@ class TlsFault(StrEnum):
     NO_TLS = "plain_server", "it speaks no TLS"
     TLS_WANTED = "tls_server", "it speaks TLS and was asked in plain HTTP"
     HUNG_UP = "closed_unanswered", "it closed the connection without an answer"
-    NO_TRUST = "nobody_trusted", "it speaks TLS, and nothing says whom to trust"
+    NO_TRUST = "nobody_trusted", "it speaks TLS, and no CA or certificate to trust is known"
     UNREADABLE = "trust_unreadable", "what it is to be known by cannot be read"
     FAILED = "handshake_failed", "the TLS handshake failed"
 

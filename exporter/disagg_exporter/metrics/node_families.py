@@ -186,7 +186,7 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
            "Connections and requests that the daemon's own pages refused, by reason."),
     Family("disagg_run_folder_restores_total", Data.WORKERS, (),
            "How often the run folder, or its lock, journal or a folder in it, was found removed or "
-           "replaced and was made anew."),
+           "replaced and was recreated."),
     Family("process_cpu_seconds_total", Data.PROCESS, (),
            "CPU time that this daemon has used; engines and their plugin are not in it."),
     Family("process_virtual_memory_bytes", Data.PROCESS, (), "Its virtual memory."),

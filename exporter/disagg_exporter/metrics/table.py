@@ -22,7 +22,7 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 LABELS: dict[str, str] = {
-    "currency": "a currency by its three letters, such as USD",
+    "currency": "a three-letter currency code, such as USD",
     "gpu": "UUID of the device",
     "index": "number of the device on its node",
     "gpu_name": "product name of the device",

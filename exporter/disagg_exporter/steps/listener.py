@@ -150,11 +150,11 @@ class StepsListener:
             self.restore()
         except (OSError, DisaggError) as error:
             if str(error) != self._complaint:
-                _log.warning("%s has vanished and cannot be made anew: %s", self._path, error)
+                _log.warning("%s has vanished and cannot be recreated: %s", self._path, error)
             self._complaint = str(error)
             return
         self._complaint = ""
-        _log.warning("%s has vanished or was replaced: made anew", self._path)
+        _log.warning("%s has vanished or was replaced: recreated", self._path)
 
     @property
     def is_in_place(self) -> bool:

@@ -93,7 +93,7 @@ class GrpcTransport:
                         self._health.succeed()
                         await asyncio.sleep(_POLL_SECONDS)
                     self._log.warning(
-                        "%s has vanished, or nobody listens there any more: made anew",
+                        "%s has vanished, or nothing listens there any more: recreated",
                         self._folder.control_grpc,
                     )
             opened.set()

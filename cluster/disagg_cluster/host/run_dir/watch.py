@@ -93,8 +93,8 @@ class RunDirWatch:
         if lost:
             self.restored += 1
             self._log.warning(
-                "somebody removed or replaced %s in %s: made anew; what lay there, logs and "
-                "rejected journals for instance, is lost",
-                ", ".join(lost),
+                "removed or replaced in %s and now recreated: %s; their contents, such as "
+                "logs and rejected journals, are lost",
                 self._folder,
+                ", ".join(lost),
             )

@@ -161,7 +161,7 @@ def _check_socket(socket: Path) -> None:
     except FileNotFoundError:
         raise PodResourcesError(
             f"{socket} is not there: mount the kubelet's pod-resources folder (the folder, not "
-            "the socket, which is made anew when the kubelet restarts)"
+            "the socket, which is recreated when the kubelet restarts)"
         ) from None
     except PermissionError:
         raise PodResourcesError(f"{socket}: no right to see it: run as uid 0") from None

@@ -140,7 +140,7 @@ _WORDS = {
     Refusal.NO_THREAD: "no thread is left for it",
     Refusal.TIMEOUT: "it was too slow",
     Refusal.TOO_LARGE: "its request was too large",
-    Refusal.MALFORMED: "its request was none",
+    Refusal.MALFORMED: "its request was malformed",
     Refusal.TLS: "the TLS handshake failed",
     Refusal.UNAUTHORIZED: "it has shown no name and password, or wrong ones",
     Refusal.RATE_LIMITED: "requests come more often than rate_limit allows",

@@ -153,7 +153,7 @@ class Access:
             busy = b"too many passwords to check\n"
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, busy, later)
         challenge = (("WWW-Authenticate", 'Basic realm="disagg-node", charset="UTF-8"'),)
-        return Response(HTTPStatus.UNAUTHORIZED, PLAIN, b"name and password, please\n", challenge)
+        return Response(HTTPStatus.UNAUTHORIZED, PLAIN, b"name and password required\n", challenge)
 
 
 OPEN = Access()

@@ -115,7 +115,7 @@ def _check(message: FpmMessage) -> None:
         for name in part.__struct_fields__:
             count = getattr(part, name)
             if not 0 <= count <= _LARGEST:
-                raise FpmError(f"{name} is {count}, which no count can be")
+                raise FpmError(f"{name} is {count}, not a valid count")
 
 
 # A number below the last one by up to this is a duplicate; by more, the publisher has restarted

@@ -386,7 +386,7 @@ def test_a_defect_in_following_a_change_leaves_nobody_waiting(path: Path) -> Non
     served(site, story)
 
 
-def test_a_socket_that_vanished_or_was_replaced_is_made_anew(path: Path) -> None:
+def test_a_socket_that_vanished_or_was_replaced_is_recreated(path: Path) -> None:
     site = Site(path)
 
     async def story() -> None:

@@ -172,7 +172,7 @@ def test_a_run_folder_that_was_deleted_is_restored_and_the_next_daemon_adopts(
             return await until_ready(daemon, folder)
 
     pid = asyncio.run(first())
-    assert "made anew" in caplog.text
+    assert "recreated" in caplog.text
     assert asyncio.run(second()) == pid
     assert not procfs.is_alive(pid)
 
@@ -189,7 +189,7 @@ def test_a_daemon_of_a_new_folder_misses_nothing(
             assert daemon.snapshot.daemon_counts.run_folder_restores == 0
 
     asyncio.run(story())
-    assert "made anew" not in caplog.text
+    assert "recreated" not in caplog.text
 
 
 def test_a_daemon_takes_the_lock_over_in_name_once_it_has_taken_the_accounting_over(

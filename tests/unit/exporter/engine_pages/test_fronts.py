@@ -92,7 +92,7 @@ def test_a_router_before_its_first_request_has_no_line_and_tells_nothing() -> No
     [
         (b"vllm:num_requests_running 1\n", "no series of a known frontend"),
         (b'dynamo_frontend_requests_started_total{model="a"} 1', "cut off"),
-        (b'dynamo_frontend_requests_started_total{model="a"} -1\n', "no count can be"),
+        (b'dynamo_frontend_requests_started_total{model="a"} -1\n', "not a valid count"),
         (b'dynamo_frontend_requests_started_total{model="a} 1\n', "cannot be read"),
     ],
 )

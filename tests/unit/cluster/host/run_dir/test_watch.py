@@ -60,8 +60,8 @@ def test_a_missing_file_is_restored_once_logged_and_counted(
     assert (tmp_path / "logs").is_dir()
     assert (watch.restored, watch.status().success) == (1, True)
     assert [record.getMessage() for record in caplog.records] == [
-        f"somebody removed or replaced lock, logs in {tmp_path}: made anew; what lay there, logs "
-        "and rejected journals for instance, is lost"
+        f"removed or replaced in {tmp_path} and now recreated: lock, logs; their contents, "
+        "such as logs and rejected journals, are lost"
     ]
 
 
