@@ -30,7 +30,7 @@ def messages_of(packets: Iterable[bytes], engine: str = "e", pid: int = 1) -> li
         message
         for run in runs
         for message in one_by_one(
-            run.told(StreamKey(engine, pid, run.incarnation, run.engine_index))
+            run.event(StreamKey(engine, pid, run.incarnation, run.engine_index))
         )
     ]
 
