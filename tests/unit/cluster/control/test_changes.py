@@ -57,7 +57,7 @@ def texts(asked: Asked, *workers: WorkerView) -> list[str]:
     return [reply.text for worker in workers if (reply := asked.see(worker))]
 
 
-def test_a_restart_is_told_step_by_step_each_once_and_is_done_when_it_is_ready() -> None:
+def test_a_restart_reports_each_step_once_and_is_done_when_the_worker_is_ready() -> None:
     asked = Asked()
 
     assert asked.ask("1", RestartWorker("a")) is None
@@ -71,7 +71,7 @@ def test_a_restart_is_told_step_by_step_each_once_and_is_done_when_it_is_ready()
     assert asked.changes.running is None
 
 
-def test_the_same_id_asks_once_while_it_goes_on_and_after_it_is_done() -> None:
+def test_a_repeated_request_id_orders_one_restart_during_and_after_it() -> None:
     asked = Asked()
     for _ in range(3):
         assert asked.ask("1", RestartWorker("a")) is None
@@ -95,7 +95,7 @@ def test_another_request_for_the_restart_under_way_joins_it() -> None:
     assert asked.ask("3", RestartWorker("a")) is None
 
 
-def test_no_other_change_that_takes_time_is_begun_meanwhile() -> None:
+def test_another_restart_is_refused_during_a_restart() -> None:
     asked = Asked()
     asked.ask("1", RestartWorker("a"))
     refused = asked.ask("2", RestartWorker("b"))
@@ -107,7 +107,7 @@ def test_no_other_change_that_takes_time_is_begun_meanwhile() -> None:
     assert asked.ask("2", RestartWorker("b")) is None
 
 
-def test_an_id_is_not_used_for_two_things() -> None:
+def test_a_request_id_reused_for_another_change_is_refused() -> None:
     asked = Asked()
     asked.ask("1", RestartWorker("a"))
     asked.ask("2", PauseWorkers("b"))
@@ -119,7 +119,7 @@ def test_an_id_is_not_used_for_two_things() -> None:
     assert asked.orders == [("a",), ("b",)]
 
 
-def test_what_was_refused_may_be_granted_later_by_the_same_id() -> None:
+def test_a_refused_request_may_be_repeated_later_with_the_same_id() -> None:
     asked = Asked()
     asked.node = NodeOverview(DAEMON, (replace(A, paused_seconds=1.0), B))
     refused = asked.ask("1", RestartWorker("a"))
@@ -130,7 +130,7 @@ def test_what_was_refused_may_be_granted_later_by_the_same_id() -> None:
     assert asked.ask("1", RestartWorker("a")) is None
 
 
-def test_who_does_not_wait_is_told_that_it_has_begun() -> None:
+def test_a_request_without_waiting_is_answered_as_accepted() -> None:
     asked = Asked()
 
     accepted = asked.ask("1", RestartWorker("a"), wait=False)
@@ -139,10 +139,10 @@ def test_who_does_not_wait_is_told_that_it_has_begun() -> None:
     assert asked.changes.running is not None
 
 
-def test_a_restart_that_takes_too_long_is_no_longer_waited_for() -> None:
+def test_a_restart_past_its_time_limit_is_reported_as_timed_out() -> None:
     asked = Asked()
     asked.ask("1", RestartWorker("a"), deadline_seconds=5.0)
-    # Whoever waits for less: nothing else is begun meanwhile.
+    # Past the deadline of the request, the restart still blocks another one.
     assert asked.see(STARTING, after_seconds=89.9) is not None
     refused = asked.ask("2", RestartWorker("b"))
     assert refused is not None
@@ -154,7 +154,7 @@ def test_a_restart_that_takes_too_long_is_no_longer_waited_for() -> None:
     assert asked.changes.running is None
 
 
-def test_a_restart_that_is_called_off_or_fails_says_so() -> None:
+def test_a_cancelled_or_failed_restart_is_reported_as_failed_with_the_reason() -> None:
     endings = {
         "called off by a pause": replace(A, paused_seconds=0.0),
         "called off by a stop": replace(A, state=WorkerState.DRAINING),
@@ -169,7 +169,7 @@ def test_a_restart_that_is_called_off_or_fails_says_so() -> None:
         assert words in ended.text
 
 
-def test_one_that_crashes_on_its_way_is_waited_for_with_the_reason() -> None:
+def test_a_restart_whose_worker_crashes_goes_on_and_reports_the_reason() -> None:
     asked = Asked()
     asked.ask("1", RestartWorker("a"))
     crashed = replace(ANEW, state=WorkerState.BACKOFF, pid=None, reason="ended with exit code 1")
@@ -197,7 +197,7 @@ STATES = st.sampled_from([A, DRAINING, STARTING, ANEW, replace(A, paused_seconds
         max_size=40,
     )
 )
-def test_however_it_is_asked_one_change_runs_at_a_time_and_each_id_is_done_once(
+def test_in_any_sequence_of_requests_one_change_runs_and_each_id_orders_once(
     story: list[tuple[str, Verb, bool, WorkerView, int]],
 ) -> None:
     asked = Asked()
@@ -218,7 +218,7 @@ def test_however_it_is_asked_one_change_runs_at_a_time_and_each_id_is_done_once(
     assert len(asked.changes.answered) <= REMEMBERED
 
 
-def test_a_rehearsal_is_refused_by_what_the_move_itself_would_be() -> None:
+def test_a_dry_run_is_refused_for_the_same_reason_as_the_move() -> None:
     asked = Asked()
     asked.node = replace(NODE, workers=(replace(A, role="decode"), replace(B, role="decode")))
     rehearsal = ReassignWorker("b", Role.PREFILL, dry_run=True)

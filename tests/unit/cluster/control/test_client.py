@@ -14,7 +14,7 @@ from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock
 
 
-def test_a_daemon_that_is_there_and_does_not_answer_yet_is_no_reason_to_start_another(
+def test_a_running_daemon_that_does_not_answer_yet_is_not_reported_as_absent(
     folder: Path,
 ) -> None:
     run = RunFolder(folder)
@@ -26,10 +26,10 @@ def test_a_daemon_that_is_there_and_does_not_answer_yet_is_no_reason_to_start_an
     assert "start one" not in str(there.value)
 
 
-def test_a_daemon_that_hangs_is_not_waited_for_for_ever(
+def test_a_request_to_a_hanging_daemon_times_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it was asked for."""
+    """For any verb."""
     monkeypatch.setattr(client, "answer_seconds", lambda _verb: 0.05)
     path = RunFolder(folder).control
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:

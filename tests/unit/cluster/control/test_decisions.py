@@ -36,7 +36,7 @@ def test_a_worker_or_all_of_them_are_paused_and_resumed() -> None:
     assert orders(decide(ResumeWorkers(), node(PAUSED, OTHER))) == ("prefill-0",)
 
 
-def test_what_is_so_already_is_done_without_an_order() -> None:
+def test_a_change_already_in_effect_is_done_without_an_order() -> None:
     again = decide(PauseWorkers("prefill-0"), node(PAUSED, OTHER))
     assert orders(again) == ()
     assert isinstance(again, Orders)
@@ -44,7 +44,7 @@ def test_what_is_so_already_is_done_without_an_order() -> None:
     assert orders(decide(ResumeWorkers(), NODE)) == ()
 
 
-def test_whoever_resumes_is_told_what_is_started_by_that() -> None:
+def test_a_resume_names_the_workers_it_starts() -> None:
     died = replace(PAUSED, state=WorkerState.BACKOFF, pid=None)
 
     resumed = decide(ResumeWorkers(), node(died, replace(OTHER, paused_seconds=1.0)))
@@ -52,7 +52,7 @@ def test_whoever_resumes_is_told_what_is_started_by_that() -> None:
     assert resumed.text.endswith("started, as it is not running: prefill-0")
 
 
-def test_a_worker_that_is_not_there_is_refused_with_the_names_of_those_that_are() -> None:
+def test_an_unknown_worker_is_refused_with_the_names_of_the_workers() -> None:
     assert refusal(decide(RestartWorker("prefil-0"), NODE)) == (
         "no worker 'prefil-0': did you mean prefill-0? the workers are prefill-0, decode-0"
     )
@@ -60,7 +60,7 @@ def test_a_worker_that_is_not_there_is_refused_with_the_names_of_those_that_are(
     assert "launches no workers" in refusal(decide(PauseWorkers(), node()))
 
 
-def test_a_paused_worker_and_one_that_is_being_stopped_are_not_restarted() -> None:
+def test_a_paused_or_stopping_worker_is_not_restarted() -> None:
     paused = refusal(decide(RestartWorker("prefill-0"), node(PAUSED)))
     assert paused == "prefill-0 is paused: disagg-node resume prefill-0, then restart it"
     assert "being stopped" in refusal(decide(RestartWorker("prefill-0"), node(STOPPING)))
@@ -68,7 +68,7 @@ def test_a_paused_worker_and_one_that_is_being_stopped_are_not_restarted() -> No
     assert orders(decide(PauseWorkers(), node(STOPPING, OTHER))) == ("decode-0",)
 
 
-def test_one_that_restarts_may_be_asked_again_and_be_paused() -> None:
+def test_a_restarting_worker_may_be_restarted_again_or_paused() -> None:
     restarting = replace(STOPPING, restarting=True)
 
     assert orders(decide(RestartWorker("prefill-0", drain=False), node(restarting))) == (
@@ -77,7 +77,7 @@ def test_one_that_restarts_may_be_asked_again_and_be_paused() -> None:
     assert orders(decide(PauseWorkers("prefill-0"), node(restarting))) == ("prefill-0",)
 
 
-def test_a_daemon_that_ends_changes_nothing_any_more() -> None:
+def test_a_stopping_daemon_refuses_every_change() -> None:
     ending = replace(NODE, daemon=replace(DAEMON, stopping=True))
 
     for verb in (PauseWorkers(), ResumeWorkers(), RestartWorker("decode-0")):

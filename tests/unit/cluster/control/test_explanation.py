@@ -40,7 +40,7 @@ def node(state: WorkerState, **settings: Any) -> NodeOverview:
         (node(WorkerState.BACKOFF, deadline_seconds=5.0), "it is started again in 5s"),
     ],
 )
-def test_one_that_does_not_run_is_told_with_what_comes_next_and_where_to_look(
+def test_an_explanation_of_a_worker_not_running_names_the_next_step_and_the_logs(
     view: NodeOverview, said: str
 ) -> None:
     first, second, *_, last = explain(view.workers[0], view, 0)
@@ -49,7 +49,7 @@ def test_one_that_does_not_run_is_told_with_what_comes_next_and_where_to_look(
     assert (second, last) == (said, "disagg-node logs d0 shows what it printed")
 
 
-def test_a_resume_starts_nothing_that_was_given_up_and_says_so() -> None:
+def test_a_resume_of_a_failed_worker_does_not_start_it_and_names_the_restart() -> None:
     decided = decide(ResumeWorkers(), node(WorkerState.FAILED, paused_seconds=1.0))
 
     assert isinstance(decided, Orders)

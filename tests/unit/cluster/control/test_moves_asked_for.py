@@ -43,7 +43,7 @@ def seen(changes: Changes, move: Reassignment) -> ControlReply | None:
     return advance(changes, replace(NODE, move=move), 2 * S)[1]
 
 
-def test_a_move_is_told_step_by_step_and_done_when_it_is_proven() -> None:
+def test_a_move_reports_each_step_and_is_done_when_it_is_proven() -> None:
     begun = ask(Changes(), NODE)
     assert begun.reply is None
     changes, step = advance(begun.changes, replace(NODE, move=MOVE), 2 * S)
@@ -62,7 +62,7 @@ def test_a_move_is_told_step_by_step_and_done_when_it_is_proven() -> None:
     )
 
 
-def test_one_that_was_taken_back_has_failed_and_says_why() -> None:
+def test_a_rolled_back_move_has_failed_with_the_reason() -> None:
     changes = ask(Changes(), NODE).changes
 
     back = seen(changes, ended(MoveStep.ROLLED_BACK, "unproven: nothing"))
@@ -91,7 +91,7 @@ def test_the_same_request_is_answered_by_the_next_daemon_too() -> None:
     assert other.text == "the request id 1 was used for another request"
 
 
-def test_another_request_for_the_same_waits_for_it_and_orders_nothing() -> None:
+def test_a_second_request_for_the_same_change_joins_it_without_an_order() -> None:
     for verb in (VERB, DrainWorker("d0")):
         begun = ask(Changes(), NODE, verb=verb)
         assert begun.orders is not None
@@ -105,7 +105,7 @@ def test_another_request_for_the_same_waits_for_it_and_orders_nothing() -> None:
             assert [id for id, _ in second.changes.running.asked] == ["1", "2"]
 
 
-def test_one_that_took_too_long_is_answered_by_how_far_it_came_when_asked_again() -> None:
+def test_a_move_that_timed_out_reports_its_current_state_when_requested_again() -> None:
     begun = handle(Changes(), ControlRequest("1", VERB, wait=False, deadline_seconds=5.0), NODE, S)
     late, said = advance(begun.changes, replace(NODE, move=MOVE), 10_000 * S)
     assert said is not None
@@ -118,7 +118,7 @@ def test_one_that_took_too_long_is_answered_by_how_far_it_came_when_asked_again(
     assert done.outcome is ReplyOutcome.DONE
 
 
-def test_a_move_is_waited_for_as_long_as_it_may_take_there_and_back() -> None:
+def test_the_deadline_of_a_move_covers_the_move_and_its_rollback() -> None:
     worker = replace(D0, drain_seconds=600.0, restart_seconds=700.0)
     node = replace(NODE, workers=(worker, D1))
     running = ask(Changes(), node).changes.running
@@ -128,7 +128,7 @@ def test_a_move_is_waited_for_as_long_as_it_may_take_there_and_back() -> None:
     assert running.deadline_ns - S > 2 * whole.move_seconds * S
 
 
-def test_nothing_else_that_takes_time_is_begun_meanwhile() -> None:
+def test_another_long_change_is_refused_during_a_move() -> None:
     running = ask(Changes(), NODE).changes
     found = replace(NODE, move=replace(MOVE, step=MoveStep.PROVING))
 
@@ -144,7 +144,7 @@ def test_nothing_else_that_takes_time_is_begun_meanwhile() -> None:
             assert refused.outcome is ReplyOutcome.REFUSED, (verb, refused)
 
 
-def test_a_drain_is_done_when_nothing_is_left_and_goes_on_beyond_its_deadline() -> None:
+def test_a_drain_is_done_when_no_request_runs_and_continues_after_its_timeout() -> None:
     def drained(worker: WorkerView, now_ns: int) -> ControlReply:
         changes = ask(Changes(), NODE, verb=DrainWorker("d0")).changes
         reply = advance(changes, replace(NODE, workers=(worker, D1)), now_ns)[1]
@@ -175,7 +175,7 @@ def test_a_drain_is_done_when_nothing_is_left_and_goes_on_beyond_its_deadline() 
     assert drained(D0, 3 * S).text == "d0: the drain was called off"
 
 
-def test_an_explanation_names_who_wished_it_since_when_and_what_is_waited_for() -> None:
+def test_an_explanation_of_a_move_names_its_request_step_and_duration() -> None:
     waits = replace(MOVE, step=MoveStep.DRAINING, since_ns=S)
     node = replace(NODE, move=waits)
 
@@ -187,7 +187,7 @@ def test_an_explanation_names_who_wished_it_since_when_and_what_is_waited_for() 
     )
 
 
-def test_an_explanation_tells_of_an_engine_that_does_not_answer_and_what_comes_of_it() -> None:
+def test_an_explanation_names_a_failed_probe_and_its_consequence() -> None:
     silent = replace(D0, unanswered="/health answers 503")
 
     told, paused = explain(silent, NODE, 0), explain(replace(silent, paused_seconds=1.0), NODE, 0)
@@ -197,7 +197,7 @@ def test_an_explanation_tells_of_an_engine_that_does_not_answer_and_what_comes_o
     assert paused[1] == said
 
 
-def test_an_explanation_tells_drains_pauses_and_roles_that_differ_from_the_file() -> None:
+def test_an_explanation_names_drains_pauses_and_roles_that_differ_from_the_file() -> None:
     worker = replace(
         D0, drained=True, idle=True, paused_seconds=3.0, file_role="prefill", restarts=2
     )

@@ -87,7 +87,7 @@ def played(story: Callable[[Asked], Coroutine[None, None, None]]) -> None:
     asyncio.run(run())
 
 
-def test_what_waits_is_told_with_the_answer_and_from_then_on() -> None:
+def test_changes_deferred_to_the_next_daemon_are_reported_and_remembered() -> None:
     async def story(asked: Asked) -> None:
         looked = await asked.reload()
         assert looked.explanation == (
@@ -114,7 +114,7 @@ def test_what_waits_is_told_with_the_answer_and_from_then_on() -> None:
     played(story)
 
 
-def test_a_worker_is_explained_with_what_waits_of_its_own() -> None:
+def test_an_explanation_lists_the_deferred_changes_of_its_worker_only() -> None:
     daemon = replace(NODE.daemon, waiting=("a: port, model", "b: port", "listen.metrics"))
     node = replace(NODE, daemon=daemon)
 
@@ -141,7 +141,7 @@ def test_a_worker_is_explained_with_what_waits_of_its_own() -> None:
         (RuntimeError("a defect"), "failed", "INTERNAL"),
     ],
 )
-def test_what_is_not_taken_in_is_told_counted_and_not_kept(
+def test_a_failed_reload_is_reported_counted_and_may_be_repeated(
     report: RereadReport | Exception, outcome: str, code: str
 ) -> None:
     async def story(asked: Asked) -> None:
@@ -151,14 +151,14 @@ def test_what_is_not_taken_in_is_told_counted_and_not_kept(
         if isinstance(report, RereadReport):
             assert reply.problems == report.problems
         assert asked.core.counts["reload", outcome] == 1
-        # Asked again, by the same id too, once the file was mended.
+        # Requested again with the same id, once the file was corrected.
         asked.reports.append(FOUND)
         assert (await asked.reload(RereadNodeFile())).outcome is ReplyOutcome.DONE
 
     played(story)
 
 
-def test_the_same_id_is_one_reload_also_while_it_lasts() -> None:
+def test_a_repeated_request_id_reloads_once_also_while_the_reload_runs() -> None:
     async def story(asked: Asked) -> None:
         asked.may_end.clear()
         both = [asyncio.create_task(asked.reload(RereadNodeFile())) for _ in range(2)]
@@ -172,7 +172,7 @@ def test_the_same_id_is_one_reload_also_while_it_lasts() -> None:
         assert (first.text, asked.looks) == ("applied: a", [RereadNodeFile()])
         [paused] = await asked.ask(ControlRequest("r", PauseWorkers("a")))
         assert paused.reason == "reused_id"
-        # A look is made anew each time.
+        # A dry run scans the file each time.
         await asked.reload(LOOK, "look")
         await asked.reload(LOOK, "look")
         assert asked.looks[1:] == [LOOK, LOOK]
@@ -180,7 +180,7 @@ def test_the_same_id_is_one_reload_also_while_it_lasts() -> None:
     played(story)
 
 
-def test_a_reload_goes_on_when_whoever_asked_has_gone_or_waits_no_longer() -> None:
+def test_a_reload_continues_after_its_client_disconnects_or_times_out() -> None:
     async def story(asked: Asked) -> None:
         asked.may_end.clear()
         gone = asyncio.create_task(asked.reload(RereadNodeFile()))
@@ -196,7 +196,7 @@ def test_a_reload_goes_on_when_whoever_asked_has_gone_or_waits_no_longer() -> No
     played(story)
 
 
-def test_a_daemon_that_is_stopping_takes_nothing_in() -> None:
+def test_a_stopping_daemon_refuses_a_reload() -> None:
     async def story(asked: Asked) -> None:
         asked.node.overview = replace(NODE, daemon=replace(NODE.daemon, stopping=True))
         assert (await asked.reload(RereadNodeFile())).reason == "stopping"
@@ -205,7 +205,7 @@ def test_a_daemon_that_is_stopping_takes_nothing_in() -> None:
     played(story)
 
 
-def test_who_joins_a_change_under_way_is_told_at_once_how_far_it_is() -> None:
+def test_a_request_that_joins_a_change_receives_its_progress_at_once() -> None:
     async def story(asked: Asked) -> None:
         first = asked.core.answer(ControlRequest("1", RestartWorker("a")), CALLER)
         assert (await anext(first)).text == "a: ending"

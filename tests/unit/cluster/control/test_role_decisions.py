@@ -63,7 +63,7 @@ def test_a_worker_beside_another_of_its_role_may_be_moved() -> None:
     assert decided.text == "reassign d0 --role prefill begun"
 
 
-def test_a_dry_run_says_what_would_be_done_and_orders_nothing() -> None:
+def test_a_dry_run_describes_the_move_and_orders_nothing() -> None:
     decided = orders(replace(TO_PREFILL, dry_run=True, drain_seconds=5.0))
 
     assert (decided.workers, decided.takes_time) == ((), False)
@@ -74,7 +74,7 @@ def test_a_dry_run_says_what_would_be_done_and_orders_nothing() -> None:
 
 
 @pytest.mark.parametrize("moved", ["d0", "d1"])
-def test_a_dry_run_amid_a_move_says_what_it_would_have_to_wait_for(moved: str) -> None:
+def test_a_dry_run_during_a_move_is_refused_with_that_move(moved: str) -> None:
     why = refusal(replace(TO_PREFILL, dry_run=True), move=replace(MOVE, worker=moved))
 
     assert why == f"{moved} is being reassigned to prefill ({MOVE.step})"
@@ -92,7 +92,7 @@ def test_a_dry_run_amid_a_move_says_what_it_would_have_to_wait_for(moved: str) -
     ],
 )
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_a_worker_that_is_not_simply_at_work_is_not_moved(
+def test_a_worker_that_is_not_plainly_ready_is_not_moved(
     changes: dict[str, Any], why: str, dry_run: bool
 ) -> None:
     assert refusal(replace(TO_PREFILL, dry_run=dry_run), P0, replace(D0, **changes), D1) == why
@@ -107,15 +107,15 @@ def test_a_worker_that_is_not_simply_at_work_is_not_moved(
         worker("p1", "prefill"),
     ],
 )
-def test_no_model_is_left_without_one_of_its_phases(other: WorkerView) -> None:
+def test_the_last_ready_worker_of_a_phase_is_not_moved_or_drained(other: WorkerView) -> None:
     why = "m would be left without decode: no other such worker is ready"
 
     assert refusal(TO_PREFILL, P0, D0, other) == why
     assert refusal(DrainWorker("d0"), P0, D0, other) == why
 
 
-def test_the_way_out_is_one_that_leads_out() -> None:
-    """No wait for what never comes, no other worker where one only has to be brought back."""
+def test_a_refusal_suggests_a_step_that_resolves_it() -> None:
+    """It names a wait only if that ends, and no other worker where one only has to be restored."""
     failed, starting = WorkerState.FAILED, WorkerState.STARTING
     given_up = replace(D0, state=failed)
     assert way_out(TO_PREFILL, P0, given_up, D1) == (
@@ -132,13 +132,13 @@ def test_the_way_out_is_one_that_leads_out() -> None:
     )
 
 
-def test_engines_elsewhere_keep_a_model_served() -> None:
+def test_the_last_local_worker_of_a_phase_may_move_if_other_nodes_serve_it() -> None:
     elsewhere = RoleConstraints("live", elsewhere=frozenset({Role.DECODE}))
 
     assert orders(TO_PREFILL, P0, D0, constraints=elsewhere).workers == ("d0",)
 
 
-def test_what_cannot_work_is_refused_before_anything_is_ended() -> None:
+def test_an_impossible_move_or_drain_is_refused_with_the_reason() -> None:
     tp = {("d0", Role.PREFILL): ("its tensor parallel size 4 does not fit 3 of p0",)}
     stranger = {"d0": "processes of no engine of this node hold 2.0 GiB on GPU-1"}
 
@@ -155,14 +155,14 @@ def test_what_cannot_work_is_refused_before_anything_is_ended() -> None:
     assert refusal(DrainWorker("router"), D0, router) == "router is a router worker"
 
 
-def test_a_role_that_a_worker_has_is_no_change() -> None:
+def test_a_move_to_the_current_role_orders_nothing() -> None:
     decided = orders(ReassignWorker("d0", Role.DECODE))
 
     assert (decided.workers, decided.text) == ((), "d0 is a decode worker already")
 
 
 @pytest.mark.parametrize("step", [step for step in MoveStep if not step.final])
-def test_a_worker_that_is_moved_is_left_alone_and_so_are_the_others(step: MoveStep) -> None:
+def test_other_changes_are_refused_during_a_move(step: MoveStep) -> None:
     moving = replace(MOVE, step=step)
     told = f"d1 is being reassigned to prefill ({step})"
 
@@ -172,7 +172,7 @@ def test_a_worker_that_is_moved_is_left_alone_and_so_are_the_others(step: MoveSt
     assert orders(PauseWorkers("p0"), move=moving).workers == ("p0",)
 
 
-def test_after_a_move_everything_is_allowed_again() -> None:
+def test_changes_are_allowed_after_a_move_has_ended() -> None:
     for step in (MoveStep.DONE, MoveStep.ROLLED_BACK, MoveStep.FAILED):
         moved = replace(MOVE, step=step)
 

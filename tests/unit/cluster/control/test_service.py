@@ -26,7 +26,7 @@ SILENT = "/health: no answer in time"
         (WorkerState.DRAINING, False, ""),
     ],
 )
-def test_a_worker_that_should_answer_and_does_not_is_said_to(
+def test_a_ready_worker_with_a_failed_probe_is_shown_as_unanswered(
     folder: Path, state: WorkerState, up: bool | None, unanswered: str
 ) -> None:
     life = Lifecycle(state, up=up, probe_why=SILENT)

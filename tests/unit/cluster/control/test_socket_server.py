@@ -90,7 +90,7 @@ def served(site: Site, story: Callable[[], Awaitable[None]]) -> None:
     assert not site.path.exists()
 
 
-def test_a_status_is_asked_for_and_told(path: Path) -> None:
+def test_a_status_request_is_answered(path: Path) -> None:
     site = Site(path)
 
     async def story() -> None:
@@ -104,7 +104,7 @@ def test_a_status_is_asked_for_and_told(path: Path) -> None:
     served(site, story)
 
 
-def test_a_restart_is_told_as_it_goes_and_counted(path: Path) -> None:
+def test_a_restart_is_answered_when_it_is_done_and_counted(path: Path) -> None:
     site = Site(path)
 
     async def story() -> None:
@@ -126,7 +126,7 @@ def test_a_restart_is_told_as_it_goes_and_counted(path: Path) -> None:
     served(site, story)
 
 
-def test_a_restart_goes_on_when_whoever_asked_has_gone(path: Path) -> None:
+def test_a_restart_continues_after_its_client_disconnects(path: Path) -> None:
     site = Site(path)
 
     async def story() -> None:
@@ -144,7 +144,7 @@ def test_a_restart_goes_on_when_whoever_asked_has_gone(path: Path) -> None:
     served(site, story)
 
 
-def test_who_has_gone_while_a_restart_takes_its_time_keeps_no_place(path: Path) -> None:
+def test_a_client_that_disconnects_during_a_restart_frees_its_connection(path: Path) -> None:
     site = Site(path, most_connections=2)
 
     async def story() -> None:
@@ -169,7 +169,7 @@ def test_who_has_gone_while_a_restart_takes_its_time_keeps_no_place(path: Path) 
     served(site, story)
 
 
-def test_the_end_of_the_daemon_ends_who_waits_and_is_no_error(
+def test_a_waiting_client_is_disconnected_at_shutdown_without_an_error(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site(path)
@@ -187,7 +187,7 @@ def test_the_end_of_the_daemon_ends_who_waits_and_is_no_error(
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-def test_who_waits_only_so_long_is_told_that_it_goes_on(path: Path) -> None:
+def test_a_restart_not_done_by_its_deadline_is_answered_with_a_timeout(path: Path) -> None:
     site = Site(path)
 
     async def story() -> None:
@@ -197,7 +197,7 @@ def test_who_waits_only_so_long_is_told_that_it_goes_on(path: Path) -> None:
     served(site, story)
 
 
-def test_another_user_is_refused_counted_and_said(
+def test_another_user_is_refused_counted_and_logged(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site(path, users=[os.geteuid() + 1])
@@ -215,9 +215,7 @@ def test_another_user_is_refused_counted_and_said(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 @pytest.mark.parametrize("mode", [0o600, 0o666])
-def test_a_process_of_nobody_is_refused_also_if_somebody_opened_the_file(
-    path: Path, mode: int
-) -> None:
+def test_an_unprivileged_process_is_refused_whatever_the_socket_mode(path: Path, mode: int) -> None:
     script = (
         "import os, socket, sys\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
@@ -253,7 +251,7 @@ def test_a_process_of_nobody_is_refused_also_if_somebody_opened_the_file(
         (b'{"version":1', "no whole line within 0.3 s"),
     ],
 )
-def test_garbage_is_refused_in_words_and_others_are_answered(
+def test_a_malformed_request_is_refused_with_its_problem_and_others_are_answered(
     path: Path, data: bytes, problem: str
 ) -> None:
     site = Site(path, read_seconds=0.3)
@@ -267,7 +265,7 @@ def test_garbage_is_refused_in_words_and_others_are_answered(
     served(site, story)
 
 
-def test_a_client_that_says_nothing_or_reads_nothing_holds_nobody_up(path: Path) -> None:
+def test_a_client_that_sends_or_reads_nothing_does_not_block_others(path: Path) -> None:
     site = Site(path, read_seconds=30, write_seconds=0.5)
     site.node.workers = tuple(replace(READY, worker=f"w{n}", reason="x" * 300) for n in range(2000))
 
@@ -278,14 +276,14 @@ def test_a_client_that_says_nothing_or_reads_nothing_holds_nobody_up(path: Path)
             await asyncio.get_running_loop().sock_connect(deaf, str(path))
             deaf.send(encode_request(new_request(DaemonStatus())))
             assert len(await site.ask(DaemonStatus())) == 2001
-            while len(site.socket._open) > 1:  # until the deaf one was given up
+            while len(site.socket._open) > 1:  # until the client that does not read is dropped
                 await asyncio.sleep(0.01)
         silent[1].close()
 
     served(site, story)
 
 
-def test_no_more_than_so_many_are_answered_at_a_time(path: Path) -> None:
+def test_the_number_of_connections_is_limited(path: Path) -> None:
     site = Site(path, most_connections=2)
 
     async def story() -> None:
@@ -301,7 +299,7 @@ def test_no_more_than_so_many_are_answered_at_a_time(path: Path) -> None:
     served(site, story)
 
 
-def test_who_watches_is_told_changes_and_the_end_and_takes_no_place_of_others(path: Path) -> None:
+def test_a_watch_receives_changes_and_the_end_and_counts_as_no_connection(path: Path) -> None:
     site = Site(path, most_connections=1)
 
     async def story() -> None:
@@ -326,7 +324,7 @@ def test_who_watches_is_told_changes_and_the_end_and_takes_no_place_of_others(pa
     assert site.core.counts["watch", "accepted"] == 1
 
 
-def test_who_watches_and_goes_away_keeps_no_place(path: Path) -> None:
+def test_a_watch_whose_client_disconnects_is_removed(path: Path) -> None:
     site = Site(path)
 
     async def story() -> None:
@@ -342,7 +340,7 @@ def test_who_watches_and_goes_away_keeps_no_place(path: Path) -> None:
     served(site, story)
 
 
-def test_no_more_than_so_many_watch(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_watches_is_limited(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("disagg_cluster.control.core.MOST_WATCHES", 0)
     site = Site(path)
 
@@ -372,7 +370,7 @@ def test_a_defect_in_answering_ends_that_request_only(
     assert "a defect" in caplog.text
 
 
-def test_a_defect_in_following_a_change_leaves_nobody_waiting(path: Path) -> None:
+def test_a_defect_while_a_change_is_followed_fails_the_change(path: Path) -> None:
     site = Site(path)
 
     async def story() -> None:
@@ -409,7 +407,7 @@ def test_a_socket_that_vanished_or_was_replaced_is_recreated(path: Path) -> None
     served(site, story)
 
 
-def test_a_file_that_somebody_put_in_its_place_is_not_removed_in_the_end(path: Path) -> None:
+def test_a_foreign_file_in_place_of_the_socket_is_not_removed_at_shutdown(path: Path) -> None:
     site = Site(path)
 
     async def run() -> None:

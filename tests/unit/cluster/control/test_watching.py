@@ -27,7 +27,7 @@ def told(before: NodeOverview | None, now: NodeOverview) -> list[str]:
     return list(differences(before, now))
 
 
-def test_a_newcomer_is_told_everything_and_then_that_this_was_all() -> None:
+def test_a_new_watch_receives_every_worker_the_move_and_the_daemon() -> None:
     found = differences(None, replace(NODE, move=MOVE))
 
     assert list(found) == ["worker w", "worker x", "move", "daemon"]
@@ -36,7 +36,7 @@ def test_a_newcomer_is_told_everything_and_then_that_this_was_all() -> None:
     assert [reply.outcome.final for reply in found.values()] == [False] * 4
 
 
-def test_time_that_passes_is_no_news_and_everything_else_is() -> None:
+def test_elapsed_time_alone_is_not_a_change_and_any_other_field_is() -> None:
     later = replace(READY, state_seconds=9.0, deadline_seconds=3.0)
     assert told(NODE, replace(NODE, workers=(later, OTHER))) == []
 
@@ -53,7 +53,7 @@ def test_time_that_passes_is_no_news_and_everything_else_is() -> None:
     assert told(before, replace(NODE, workers=(replace(paused, paused_seconds=2.0),))) == []
 
 
-def test_each_step_of_a_move_and_the_end_of_the_daemon_are_news() -> None:
+def test_each_step_of_a_move_and_a_stopping_daemon_are_changes() -> None:
     moving = replace(NODE, move=MOVE)
     assert told(NODE, moving) == ["move"]
     assert told(moving, replace(NODE, move=MOVE.into(MoveStep.DRAINING, 5))) == ["move"]
@@ -61,7 +61,7 @@ def test_each_step_of_a_move_and_the_end_of_the_daemon_are_news() -> None:
     assert told(NODE, stopping) == ["daemon"]
 
 
-def test_a_worker_that_is_let_go_is_told_once_as_gone() -> None:
+def test_a_removed_worker_is_reported_once_as_gone() -> None:
     left = replace(NODE, workers=(OTHER,))
 
     [gone] = differences(NODE, left).values()
@@ -106,7 +106,7 @@ async def until_current(replies: AsyncIterator[ControlReply]) -> list[ControlRep
     raise AssertionError("it ended")
 
 
-def test_two_who_watch_are_both_told_each_change_and_the_end() -> None:
+def test_two_watches_both_receive_each_change_and_the_end() -> None:
     stage = Stage()
 
     async def story() -> None:
@@ -128,7 +128,7 @@ def test_two_who_watch_are_both_told_each_change_and_the_end() -> None:
     asyncio.run(story())
 
 
-def test_who_reads_slowly_is_told_how_it_stands_by_then_and_not_what_was() -> None:
+def test_a_slow_watch_receives_only_the_latest_state() -> None:
     stage = Stage()
 
     async def story() -> None:
@@ -150,7 +150,7 @@ def test_who_reads_slowly_is_told_how_it_stands_by_then_and_not_what_was() -> No
     asyncio.run(story())
 
 
-def test_a_quiet_node_says_that_all_is_as_before() -> None:
+def test_a_watch_of_an_unchanged_node_receives_a_keepalive() -> None:
     stage = Stage(quiet_seconds=0.01)
 
     async def story() -> None:
@@ -181,7 +181,7 @@ STATES = st.sampled_from(WorkerState)
 @given(
     st.lists(st.tuples(st.sampled_from(["w", "x"]), st.none() | STATES, st.booleans()), max_size=12)
 )
-def test_whatever_happens_and_whenever_it_is_read_the_last_told_is_how_it_stands(
+def test_the_last_replies_of_a_watch_match_the_node_after_any_sequence(
     story: list[tuple[str, WorkerState | None, bool]],
 ) -> None:
     async def play() -> None:

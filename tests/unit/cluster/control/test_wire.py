@@ -104,7 +104,7 @@ def problems_of(told: Any) -> tuple[str, ...]:
 
 
 @given(REQUESTS)
-def test_a_request_comes_through(request: ControlRequest) -> None:
+def test_a_request_survives_encoding_and_decoding(request: ControlRequest) -> None:
     line = encode_request(request)
 
     assert line.count(b"\n") == 1
@@ -112,7 +112,7 @@ def test_a_request_comes_through(request: ControlRequest) -> None:
 
 
 @given(REPLIES)
-def test_a_reply_comes_through(reply: ControlReply) -> None:
+def test_a_reply_survives_encoding_and_decoding(reply: ControlReply) -> None:
     line = encode_reply(reply)
 
     assert line.count(b"\n") == 1
@@ -121,7 +121,7 @@ def test_a_reply_comes_through(reply: ControlReply) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_request_or_refused_as_one(line: bytes) -> None:
+def test_random_bytes_are_refused_with_a_wire_error(line: bytes) -> None:
     with pytest.raises(WireError):
         decode_request(line)
 
@@ -134,13 +134,13 @@ def test_any_bytes_are_a_request_or_refused_as_one(line: bytes) -> None:
     ),
     st.sampled_from(["version", "id", "verb", "worker", "drain", "wait", "deadline_seconds"]),
 )
-def test_any_value_of_a_key_is_taken_or_refused_with_the_key(value: Any, key: str) -> None:
+def test_any_value_of_a_key_is_accepted_or_refused_with_the_key(value: Any, key: str) -> None:
     told = {"version": 1, "id": "1", "verb": "restart", "worker": "a", key: value}
 
     assert all(key in problem for problem in problems_of(told))
 
 
-def test_all_that_is_wrong_with_a_request_is_said_at_once() -> None:
+def test_all_problems_of_a_request_are_reported_at_once() -> None:
     told = {"version": 1, "id": "", "verb": "restart", "drain": "yes", "color": 1}
 
     assert problems_of(told | {"deadline_seconds": -1}) == (
@@ -152,7 +152,7 @@ def test_all_that_is_wrong_with_a_request_is_said_at_once() -> None:
     )
 
 
-def test_a_version_and_a_verb_that_are_not_known_are_refused_in_words() -> None:
+def test_an_unknown_version_or_verb_is_refused_with_the_known_ones() -> None:
     told = {"id": "1", "verb": "pause"}
 
     assert problems_of(told | {"version": 2}) == (
@@ -175,7 +175,7 @@ def test_hostile_lines_are_refused(line: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["x\nERROR forged", "x\x1b[2J", "x\u2028y", "k" * 50_000])
 @pytest.mark.parametrize("key", ["worker", "made up"])
-def test_what_a_client_made_up_is_one_short_line_of_the_log(text: str, key: str) -> None:
+def test_an_error_quotes_client_text_in_one_short_printable_line(text: str, key: str) -> None:
     parts = {"version": 1, "id": "a", "verb": "drain", "worker": "w"}
     parts |= {"worker": text} if key == "worker" else {text: 1}
 
@@ -186,7 +186,7 @@ def test_what_a_client_made_up_is_one_short_line_of_the_log(text: str, key: str)
     assert len(str(refused.value)) < 200
 
 
-def test_no_reply_is_longer_than_a_line_may_be() -> None:
+def test_a_reply_never_exceeds_the_line_limit() -> None:
     gpus = tuple(f"GPU-{number:036d}" for number in range(4000))
     endless = "\u20ac" * 100_000
     worker = WorkerView("a" * 200, WorkerState.READY, reason=endless, gpus=gpus, unanswered=endless)
@@ -198,7 +198,7 @@ def test_no_reply_is_longer_than_a_line_may_be() -> None:
 
 
 @pytest.mark.parametrize("said", ["problems", "explanation"])
-def test_of_too_many_lines_it_is_said_how_many_are_left_out(said: str) -> None:
+def test_lines_left_out_of_a_reply_are_counted(said: str) -> None:
     lines: dict[str, Any] = {said: tuple(f"line {number}" for number in range(70))}
 
     whole = decode_reply(encode_reply(ControlReply("1", ReplyOutcome.DONE, **lines)))
@@ -209,7 +209,7 @@ def test_of_too_many_lines_it_is_said_how_many_are_left_out(said: str) -> None:
     assert getattr(cut, said)[8:] == ("and 62 more",)
 
 
-def test_what_a_newer_daemon_says_beside_is_not_read() -> None:
+def test_unknown_keys_of_a_newer_daemon_are_ignored() -> None:
     worker = WorkerView("a", WorkerState.READY)
     told = json.loads(encode_reply(ControlReply("1", ReplyOutcome.WORKER, worker=worker)))
     told["mood"] = "good"

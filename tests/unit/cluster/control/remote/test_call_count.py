@@ -29,10 +29,10 @@ def counted(sent: bytes, cuts: list[int]) -> int:
     st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=40)), max_size=6),
     st.lists(st.integers(0, 10_000), max_size=8),
 )
-def test_each_stream_is_a_call_however_it_is_cut_and_whatever_it_carries(
+def test_each_stream_counts_as_one_call_however_the_data_is_split(
     calls: list[tuple[bytes, bytes]], cuts: list[int]
 ) -> None:
-    """Trailers, data and the frames of a connection begin none."""
+    """Trailers, data and connection frames count as no call."""
     sent = PREFACE + frame(SETTINGS, 0)
     for number, (headers, data) in enumerate(calls):
         stream = 2 * number + 1
@@ -43,5 +43,5 @@ def test_each_stream_is_a_call_however_it_is_cut_and_whatever_it_carries(
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 10_000), max_size=4))
-def test_what_does_not_begin_as_http_2_begins_no_call(sent: bytes, cuts: list[int]) -> None:
+def test_data_without_the_http_2_preface_counts_as_no_call(sent: bytes, cuts: list[int]) -> None:
     assert counted(b"GET " + sent, cuts) == 0

@@ -103,7 +103,7 @@ def test_a_client_with_a_certificate_is_answered_and_named(
     ],
     ids=["none", "wrong authority", "expired", "another name"],
 )
-def test_a_certificate_that_is_missing_wrong_or_old_is_refused_logged_and_counted(
+def test_a_missing_wrong_or_expired_certificate_is_refused_logged_and_counted(
     folder: Path, caplog: pytest.LogCaptureFixture, leaf: trustme.LeafCert | None, why: str
 ) -> None:
     served = Served(folder, certified("operator.example"))
@@ -119,7 +119,7 @@ def test_a_certificate_that_is_missing_wrong_or_old_is_refused_logged_and_counte
     assert len(served.node.orders) == 1
 
 
-def test_a_token_is_asked_for_on_every_method_and_never_logged(
+def test_a_token_is_required_for_every_method_and_never_logged(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -143,7 +143,7 @@ def test_a_token_is_asked_for_on_every_method_and_never_logged(
     assert "f" * 32 not in caplog.text
 
 
-def test_another_token_is_taken_from_the_file_and_a_bad_file_changes_nothing(folder: Path) -> None:
+def test_a_changed_token_file_is_applied_unless_it_is_invalid(folder: Path) -> None:
     token = token_file(folder)
     before = token.digest
     for wrong in ("", "short", "with a space in it that is long enough"):
@@ -159,7 +159,7 @@ def test_another_token_is_taken_from_the_file_and_a_bad_file_changes_nothing(fol
     assert token.status().success
 
 
-def test_conditions_that_protect_nothing_open_no_door() -> None:
+def test_access_without_encryption_or_authentication_is_too_weak() -> None:
     encrypted = Access(tls=server_context())
 
     assert weakness(OPEN, has_token=True)
@@ -168,7 +168,7 @@ def test_conditions_that_protect_nothing_open_no_door() -> None:
     assert weakness(certified(), has_token=False) == ""
 
 
-def test_conditions_that_became_too_weak_let_nobody_in(folder: Path) -> None:
+def test_access_without_a_token_or_client_certificate_refuses_every_client(folder: Path) -> None:
     served = Served(folder, Access(tls=server_context()))
 
     async def story() -> None:
@@ -192,7 +192,7 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_who_is_slow_over_the_handshake_is_ended(
+def test_a_client_slow_in_the_handshake_is_disconnected(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authentication.tls_authentication, "__kwdefaults__", {"seconds": 0.2})
@@ -206,7 +206,7 @@ def test_who_is_slow_over_the_handshake_is_ended(
     played(served, story)
 
 
-def test_who_shows_no_token_is_ended_and_who_does_is_not(
+def test_a_client_that_sends_no_token_in_time_is_disconnected(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(client_proxy.ClientProxy.__init__, "__defaults__", (1.0,))
@@ -227,7 +227,7 @@ def test_who_shows_no_token_is_ended_and_who_does_is_not(
     assert "no token was shown within 1 s" in caplog.text
 
 
-def test_slow_strangers_keep_nobody_out(folder: Path) -> None:
+def test_silent_connections_do_not_block_an_authenticated_client(folder: Path) -> None:
     served = Served(folder, certified())
 
     async def story() -> None:
@@ -251,7 +251,7 @@ def test_slow_strangers_keep_nobody_out(folder: Path) -> None:
     ],
     ids=["path", "handshake", "zeros", "h2c"],
 )
-def test_what_is_no_tls_is_refused_logged_and_others_are_answered(
+def test_data_that_is_not_tls_is_refused_and_logged_and_others_are_answered(
     folder: Path, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
     served = Served(folder, certified())
@@ -269,7 +269,7 @@ def test_what_is_no_tls_is_refused_logged_and_others_are_answered(
     assert "127.0.0.1 is refused: TLS" in caplog.text
 
 
-def test_a_user_of_this_host_who_is_not_ours_is_refused(
+def test_another_local_user_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
@@ -289,7 +289,7 @@ def test_a_user_of_this_host_who_is_not_ours_is_refused(
     assert "is neither root nor this daemon's user" in caplog.text
 
 
-def test_places_are_bounded_and_those_who_are_trusted_keep_theirs(tmp_path: Path) -> None:
+def test_connections_are_limited_and_trusted_ones_are_not_displaced(tmp_path: Path) -> None:
     ended: list[int] = []
     connections = ClientConnections(tmp_path, trusted=2, strangers=4)
     known = [connections.enter("a", "a", float(n), lambda: None)[0] for n in range(2)]
@@ -307,7 +307,7 @@ def test_places_are_bounded_and_those_who_are_trusted_keep_theirs(tmp_path: Path
     assert connections.trust(visitor)
 
 
-def test_a_watch_that_is_not_read_ends_nobody_elses(folder: Path) -> None:
+def test_an_unread_watch_does_not_block_other_clients(folder: Path) -> None:
     served = Served(folder, certified())
 
     async def story() -> None:
@@ -323,8 +323,8 @@ def test_a_watch_that_is_not_read_ends_nobody_elses(folder: Path) -> None:
     played(served, story)
 
 
-def test_the_listener_is_of_tcp_without_a_name_of_ours_in_the_clear(folder: Path) -> None:
-    """Nothing is said before the handshake: no banner that would tell versions."""
+def test_the_listener_sends_nothing_before_the_handshake(folder: Path) -> None:
+    """No banner that would name versions."""
     served = Served(folder, certified())
 
     async def story() -> None:

@@ -33,7 +33,7 @@ MESSAGES = {
 }
 
 
-def test_what_is_checked_in_is_what_the_proto_compiles_to(tmp_path: Path) -> None:
+def test_the_checked_in_descriptor_is_what_the_proto_compiles_to(tmp_path: Path) -> None:
     made = tmp_path / "control.binpb"
     words = [sys.executable, "-m", "grpc_tools.protoc", f"-I{V1}", f"--descriptor_set_out={made}"]
     subprocess.run([*words, str(V1 / "control.proto")], check=True)
@@ -45,7 +45,7 @@ def test_what_is_checked_in_is_what_the_proto_compiles_to(tmp_path: Path) -> Non
     ("message", "shown"),
     [("Worker", WorkerView), ("Daemon", DaemonView), ("Move", MoveView)],
 )
-def test_the_proto_has_every_field_that_is_shown(message: str, shown: type) -> None:
+def test_the_proto_has_every_field_of_the_views(message: str, shown: type) -> None:
     assert MESSAGES[message] == [field.name for field in fields(shown)]
 
 
@@ -64,7 +64,7 @@ def test_the_proto_has_every_verb_with_its_fields_and_every_key_of_a_reply() -> 
 @given(
     ANY_VERB, st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=64)
 )
-def test_a_request_comes_through(verb: object, request_id: str) -> None:
+def test_a_request_survives_encoding_and_decoding(verb: object, request_id: str) -> None:
     request = ControlRequest(request_id, verb)  # type: ignore[arg-type] # one of them
     method = next(METHODS[name] for name, kind in VERBS.items() if isinstance(verb, kind))
 
@@ -75,12 +75,14 @@ def test_a_request_comes_through(verb: object, request_id: str) -> None:
 
 
 @given(REPLIES)
-def test_a_reply_comes_through(reply: ControlReply) -> None:
+def test_a_reply_survives_encoding_and_decoding(reply: ControlReply) -> None:
     assert coding.decode_answer(coding.encode_answer(reply)) == reply
 
 
 @given(st.lists(WORKERS, max_size=4), DAEMONS)
-def test_a_status_comes_through(workers: list[WorkerView], daemon: DaemonView) -> None:
+def test_a_status_survives_encoding_and_decoding(
+    workers: list[WorkerView], daemon: DaemonView
+) -> None:
     told = [ControlReply("r", ReplyOutcome.WORKER, worker=worker) for worker in workers]
     told.append(ControlReply("r", ReplyOutcome.DONE, daemon=daemon))
 
@@ -88,19 +90,21 @@ def test_a_status_comes_through(workers: list[WorkerView], daemon: DaemonView) -
 
 
 @given(st.sampled_from(list(METHODS.values())), st.binary(max_size=200))
-def test_any_bytes_are_a_request_or_refused_as_one(method: coding.Rpc, data: bytes) -> None:
+def test_any_bytes_decode_as_a_request_or_raise_a_wire_error(
+    method: coding.Rpc, data: bytes
+) -> None:
     with suppress(WireError):
         assert coding.decode_call(method, data, None).verb
 
 
-def test_the_deadline_of_a_client_is_that_of_its_request() -> None:
+def test_the_grpc_deadline_becomes_the_deadline_of_the_request() -> None:
     call = coding.encode_call(ControlRequest("r", DaemonStatus()))
 
     for left, held in ((1.5, 1.5), (1e9, 86_400.0), (-1.0, 1e-3), (None, None)):
         assert coding.decode_call(METHODS["status"], call, left).deadline_seconds == held
 
 
-def test_half_a_character_of_an_engine_spoils_no_answer() -> None:
+def test_surrogate_characters_in_a_reason_are_replaced() -> None:
     worker = WorkerView("w", WorkerState.FAILED, reason="\udce9t\udce9")
     reply = ControlReply("r", ReplyOutcome.WORKER, worker=worker)
 

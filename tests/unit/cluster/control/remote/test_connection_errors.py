@@ -72,7 +72,7 @@ HERE = "127.0.0.1:{port}"
         ),
     ],
 )
-def test_why_nobody_answers_is_told(
+def test_a_failed_connection_is_reported_with_its_reason(
     folder: Path, asked: RemoteDaemon, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -84,7 +84,7 @@ def test_why_nobody_answers_is_told(
     assert "last error" not in str(told)
 
 
-def test_that_a_certificate_is_for_other_names_is_told() -> None:
+def test_a_certificate_for_another_host_name_is_reported() -> None:
     details = (
         "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:9849: Custom "
         "verification check failed with error: UNAUTHENTICATED: Hostname Verification Check failed."
@@ -93,7 +93,7 @@ def test_that_a_certificate_is_for_other_names_is_told() -> None:
     assert unavailable_reason("something new", None) == "something new"
 
 
-def test_a_token_of_another_node_is_told_from_none(
+def test_a_wrong_token_and_a_missing_token_are_reported_differently(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -127,10 +127,10 @@ def test_a_token_of_another_node_is_told_from_none(
         ),
     ],
 )
-def test_files_that_are_wrong_are_named_before_anybody_is_asked(
+def test_wrong_credential_files_are_named_before_connecting(
     folder: Path, asked: RemoteDaemon, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a certificate without its key gRPC would end the whole process."""
+    """A certificate without its key would make gRPC end the whole process."""
     monkeypatch.chdir(folder)
     with pytest.raises(CredentialsError, match=why):
         list(asked.ask(new_request(DaemonStatus())))

@@ -65,7 +65,7 @@ def test_a_status_is_the_same_as_on_the_socket(folder: Path) -> None:
     assert not served.folder.control_grpc.exists()
 
 
-def test_a_restart_is_told_as_it_goes_by_whom_it_was_asked_for(
+def test_a_restart_is_answered_when_done_and_its_caller_is_logged(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = Served(folder)
@@ -85,7 +85,7 @@ def test_a_restart_is_told_as_it_goes_by_whom_it_was_asked_for(
     assert f"restart w by uid {os.geteuid()} (pid " in caplog.text
 
 
-def test_the_same_id_is_one_change_however_often_it_is_asked(folder: Path) -> None:
+def test_a_repeated_request_id_orders_one_change(folder: Path) -> None:
     served = Served(folder)
 
     async def story() -> None:
@@ -129,7 +129,7 @@ def test_refusals_have_codes_and_the_whole_reply(
 
 
 @pytest.mark.parametrize("problem", ["workers[3].port: is taken " * 12, "\u20ac" * 400])
-def test_more_problems_than_metadata_may_hold_are_told_as_far_as_they_go(
+def test_problems_beyond_the_metadata_limit_are_counted_not_listed(
     folder: Path, problem: str
 ) -> None:
     served = Served(folder, reread=RereadReport(problems=(problem,) * 200, refusal=WRONG_FILE))
@@ -146,13 +146,13 @@ def test_more_problems_than_metadata_may_hold_are_told_as_far_as_they_go(
     played(served, story)
 
 
-def test_another_change_meanwhile_is_refused_and_a_deadline_ends_no_change(folder: Path) -> None:
+def test_a_client_deadline_does_not_end_a_restart_and_another_is_refused(folder: Path) -> None:
     served = Served(folder)
     served.node.workers = (READY, replace(READY, worker="x"))
 
     async def story() -> None:
         async with client(served.here) as asked:
-            # Connected before, it has nearly all of its time for being heard.
+            # Connected already, the call has nearly all of its deadline to be received.
             await asked.ask(new_request(DaemonStatus()))
             with pytest.raises(grpc.aio.AioRpcError) as late:
                 await asked.ask(new_request(RestartWorker("w")), seconds=0.5)
@@ -165,7 +165,7 @@ def test_another_change_meanwhile_is_refused_and_a_deadline_ends_no_change(folde
     played(served, story)
 
 
-def test_changes_are_streamed_to_who_watches_until_the_end(folder: Path) -> None:
+def test_a_watch_streams_changes_until_the_daemon_ends(folder: Path) -> None:
     served = Served(folder)
     told = []
 
@@ -205,7 +205,7 @@ def test_the_standard_health_service_answers(folder: Path) -> None:
     played(served, story)
 
 
-def test_garbage_is_refused_and_counted_and_others_are_answered(folder: Path) -> None:
+def test_malformed_calls_are_refused_and_counted_and_others_are_answered(folder: Path) -> None:
     served = Served(folder)
 
     async def story() -> None:
@@ -228,7 +228,7 @@ def test_garbage_is_refused_and_counted_and_others_are_answered(folder: Path) ->
             assert len(await asked.ask(new_request(DaemonStatus()))) == 2
 
     played(served, story)
-    # The methods that there are not are told together, when their client has gone.
+    # Unknown methods are logged together, once their client has disconnected.
     assert served.core.refusals["not_understood"] == 5
 
 
@@ -237,13 +237,13 @@ def test_garbage_is_refused_and_counted_and_others_are_answered(folder: Path) ->
     [(bytes(2_000_000), ()), (b"", (("x-long", "x" * 40_000),))],
     ids=["message", "headers"],
 )
-def test_what_grpc_itself_finds_too_long_is_logged_and_counted_by_the_door(
+def test_an_oversized_call_refused_by_grpc_is_logged_and_counted_by_the_proxy(
     folder: Path,
     caplog: pytest.LogCaptureFixture,
     data: bytes,
     metadata: tuple[tuple[str, str], ...],
 ) -> None:
-    """Of a client that was answered before, too, and by name."""
+    """The log names the client, also one whose earlier calls were answered."""
     served = Served(folder)
 
     async def story() -> None:
@@ -261,7 +261,7 @@ def test_what_grpc_itself_finds_too_long_is_logged_and_counted_by_the_door(
     assert served.core.refusals["not_understood"] == 1
 
 
-def test_its_files_are_made_anew_when_they_vanish(folder: Path) -> None:
+def test_deleted_socket_files_are_recreated(folder: Path) -> None:
     served = Served(folder)
 
     async def story() -> None:
@@ -274,7 +274,7 @@ def test_its_files_are_made_anew_when_they_vanish(folder: Path) -> None:
     played(served, story)
 
 
-def test_who_goes_round_the_door_is_nobody(folder: Path) -> None:
+def test_a_client_that_bypasses_the_proxy_is_unauthenticated(folder: Path) -> None:
     served = Served(folder)
 
     async def story() -> None:

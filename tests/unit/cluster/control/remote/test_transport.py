@@ -10,7 +10,7 @@ from disagg_cluster.control.remote import transport
 from disagg_cluster.control.remote.transport import _on_their_own_thread
 
 
-def test_the_end_of_the_thread_that_holds_the_doors_is_seen(
+def test_the_end_of_the_proxy_thread_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transport, "_TOKEN_SECONDS", 0.01)
@@ -26,7 +26,7 @@ def test_the_end_of_the_thread_that_holds_the_doors_is_seen(
     asyncio.run(story())
 
 
-def test_doors_stay_open_until_the_block_ends() -> None:
+def test_the_proxies_stay_open_until_the_block_ends() -> None:
     async def story() -> bool:
         async with asyncio.timeout(20), _on_their_own_thread([], None) as is_open:
             return is_open()
