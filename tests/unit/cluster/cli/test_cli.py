@@ -98,7 +98,7 @@ def test_the_help_shows_every_command(option: str) -> None:
     assert run(option) == (0, HELP, "")
 
 
-def test_start_says_how_a_node_file_is_named() -> None:
+def test_start_with_a_positional_node_file_names_the_config_option() -> None:
     code, out, err = run("start", "node.yaml")
 
     assert (code, out) == (2, "")
@@ -144,7 +144,7 @@ def all_rows(group: LazyGroup = main) -> list[tuple[LazyGroup, str]]:
 @pytest.mark.parametrize(
     ("group", "name"), all_rows(), ids=lambda value: getattr(value, "name", value)
 )
-def test_every_command_of_the_table_is_there_under_its_name(group: LazyGroup, name: str) -> None:
+def test_every_listed_command_exists_under_its_name(group: LazyGroup, name: str) -> None:
     command = group.get_command(click.Context(group), name)
 
     assert command is not None
@@ -184,8 +184,8 @@ def test_the_help_imports_no_command_and_nothing_heavy() -> None:
     assert len(set(loaded) - ours - set(clicks)) < 40
 
 
-def test_no_help_and_no_completion_loads_what_only_the_work_needs() -> None:
-    """Each costs a tenth of a second of CPU or more: a person waits for the tabulator."""
+def test_help_and_completion_load_no_heavy_modules() -> None:
+    """Each costs a tenth of a second of CPU or more, and completion must be fast."""
     loaded = in_a_fresh_interpreter(
         "import contextlib, io, sys\n"
         "import click\n"
@@ -209,7 +209,7 @@ def test_no_help_and_no_completion_loads_what_only_the_work_needs() -> None:
     assert not (heavy | {"urllib3", "ssl"}) & set(loaded)
 
 
-def test_an_error_of_ours_is_one_line_and_never_a_traceback(
+def test_an_expected_error_is_one_line_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @click.command
@@ -221,7 +221,7 @@ def test_an_error_of_ours_is_one_line_and_never_a_traceback(
     assert run("fail") == (1, "", "disagg-node: the GPU fell off the bus; look at dmesg\n")
 
 
-def test_a_ctrl_c_ends_a_command_with_the_code_that_shells_know(
+def test_ctrl_c_ends_a_command_with_exit_code_130(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     @click.command
@@ -250,7 +250,9 @@ def test_a_password_in_a_refused_address_is_not_repeated(arguments: tuple[str, .
 
 
 @pytest.mark.parametrize("name", INVALID)
-def test_a_broken_node_file_is_reported_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_problems_of_an_invalid_node_file_are_reported(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each file breaks one rule; invalid-many.yaml breaks many and gets one report of all."""
     monkeypatch.chdir(DATA)
 
@@ -260,14 +262,16 @@ def test_a_broken_node_file_is_reported_whole(name: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", RIGHT_ELSEWHERE)
-def test_a_file_for_another_node_is_shown_as_it_would_run_there(name: str) -> None:
+def test_a_node_file_for_another_node_is_valid_with_elsewhere(name: str) -> None:
     exit_code, shown, err = run("config", "check", "--elsewhere", str(DATA / f"{name}.yaml"))
 
     assert (exit_code, err) == (0, "")
     assert shown.count("vllm.entrypoints.openai.api_server") == 2
 
 
-def test_what_is_wrong_everywhere_is_wrong_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_file_invalid_on_any_node_is_refused_with_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.chdir(DATA)
 
     report = (DATA / "invalid-gpus-overlap.txt").read_text(encoding="utf-8")
@@ -275,7 +279,7 @@ def test_what_is_wrong_everywhere_is_wrong_elsewhere(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", ["pair", "routed", "attach"])
-def test_a_good_node_file_is_shown_as_it_would_run(
+def test_a_valid_node_file_is_shown_with_its_commands(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(DATA)
@@ -286,7 +290,9 @@ def test_a_good_node_file_is_shown_as_it_would_run(
 
 
 @pytest.mark.parametrize("name", ["pair", "routed", "attach"])
-def test_json_says_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_check_prints_a_valid_node_file_as_json(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(DATA)
 
     shown = (DATA / f"{name}.json").read_text(encoding="utf-8")
@@ -319,7 +325,7 @@ def test_problems_come_as_json_too(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_a_node_without_workers_is_a_node(tmp_path: Path) -> None:
+def test_a_node_file_without_workers_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "node.yaml"
     file.write_text("node: gpu-7\n", encoding="utf-8")
 
@@ -357,7 +363,7 @@ def test_the_completion_is_for_the_shell_in_use(monkeypatch: pytest.MonkeyPatch)
     assert err.endswith("Error: say for which shell: bash, zsh, fish\n")
 
 
-def test_completing_a_command_shows_the_table_and_imports_none() -> None:
+def test_completing_a_command_lists_the_commands_and_imports_none() -> None:
     shown = in_a_fresh_interpreter(
         "import os, sys\n"
         "os.environ |= {'_DISAGG_NODE_COMPLETE': 'zsh_complete',"
@@ -379,12 +385,12 @@ def test_completing_a_command_shows_the_table_and_imports_none() -> None:
     ]
 
 
-def test_what_help_texts_repeat_is_what_it_stands_for() -> None:
+def test_constants_repeated_in_help_texts_match_their_source() -> None:
     assert tuple(InstallPart) == PARTS
     assert PlannerConfig().prometheus.url == DEFAULT_URL
 
 
-def test_an_interpreter_without_its_engine_is_told_before_the_first_crash(
+def test_a_python_without_the_engine_module_is_reported_by_config_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("disagg_cluster.nodefile.reading._lacks", lambda *_: True)

@@ -67,7 +67,7 @@ def told_by_daemon(*arguments: str, **environment: str) -> bool:
 
 
 def test_the_daemon_of_this_node_is_found_and_trusted_by_its_own_files(tmp_path: Path) -> None:
-    """No option: it has left word of its port and its web-config file."""
+    """No option is needed: its endpoint file names its port and web-config file."""
     with serving(tmp_path, TLS) as port:
         assert told_by_daemon()
 
@@ -76,7 +76,7 @@ def test_the_daemon_of_this_node_is_found_and_trusted_by_its_own_files(tmp_path:
 
 
 @pytest.mark.parametrize("command", [("phases",), ("doctor",), ("top", "--once")])
-def test_a_page_that_does_not_let_us_in_is_told_alike(
+def test_a_page_that_requires_a_password_is_reported_alike_by_every_command(
     command: tuple[str, ...], tmp_path: Path
 ) -> None:
     with serving(tmp_path, USERS) as port:
@@ -87,7 +87,7 @@ def test_a_page_that_does_not_let_us_in_is_told_alike(
     assert "it wants a name and a password (401)" in talk
 
 
-def test_a_password_is_told_by_a_file_which_an_option_or_a_variable_names(tmp_path: Path) -> None:
+def test_a_password_is_read_from_the_file_of_an_option_or_a_variable(tmp_path: Path) -> None:
     client = written(tmp_path / "client.yml", PASSWORD)
     with serving(tmp_path, TLS | USERS):
         assert told_by_daemon("--http-config", client)
@@ -98,7 +98,7 @@ def test_a_password_is_told_by_a_file_which_an_option_or_a_variable_names(tmp_pa
     assert "it wants a name and a password (401)" in talk
 
 
-def test_the_node_file_says_where_it_answers_where_no_word_was_left(tmp_path: Path) -> None:
+def test_without_an_endpoint_file_the_node_file_gives_the_address(tmp_path: Path) -> None:
     port = free_port()
     listen = {"metrics": f"0.0.0.0:{port}", "web_config": str(tmp_path / "web.yml")}
     node = {"devices": "cpu", "run_dir": str(tmp_path / "run"), "listen": listen}
@@ -107,8 +107,8 @@ def test_the_node_file_says_where_it_answers_where_no_word_was_left(tmp_path: Pa
         assert told_by_daemon("-c", file)
 
 
-def test_a_daemon_in_the_clear_is_asked_without_what_understands_its_files(tmp_path: Path) -> None:
-    """Each takes a tenth of a second of CPU or more, which `phases` has no use for."""
+def test_phases_over_plain_http_loads_no_heavy_modules(tmp_path: Path) -> None:
+    """Each takes a tenth of a second of CPU or more, and `phases` does not need it."""
     file = written(tmp_path / "node.yaml", "attach: {}\n")
     program = (
         "import sys\n"
@@ -125,10 +125,10 @@ def test_a_daemon_in_the_clear_is_asked_without_what_understands_its_files(tmp_p
 
 
 @pytest.mark.parametrize("text", ["attach: {}\n", "run_dir: DIR\nattach: {}\nworkers: [1]\n"])
-def test_a_living_daemon_is_found_without_understanding_all_of_its_node_file(
+def test_a_running_daemon_is_found_without_parsing_its_whole_node_file(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A person waits: understanding it takes longer than all the rest."""
+    """Parsing the whole node file takes longer than the rest of the command."""
     monkeypatch.setattr(daemon_page, "_loaded", None)
     folder = str(tmp_path / "session" / "disagg-node")
     file = written(tmp_path / "node.yaml", text.replace("DIR", folder))
@@ -143,7 +143,7 @@ def test_a_living_daemon_is_found_without_understanding_all_of_its_node_file(
         *("run_dir: session/disagg-node", "<<: {run_dir: DIR}", "a: 1\n---\nb: 2", "run_dir: \x00"),
     ],
 )
-def test_a_node_file_that_does_not_plainly_say_where_is_understood_as_a_whole(
+def test_the_quick_endpoint_lookup_skips_a_node_file_without_a_plain_run_dir(
     text: str, tmp_path: Path
 ) -> None:
     folder = str(tmp_path / "session" / "disagg-node")
@@ -153,7 +153,7 @@ def test_a_node_file_that_does_not_plainly_say_where_is_understood_as_a_whole(
         assert daemon_page._endpoint_by_run_dir(tmp_path) is None
 
 
-def test_the_address_of_the_metrics_page_means_its_daemon() -> None:
+def test_the_address_of_the_metrics_page_is_accepted_for_its_daemon() -> None:
     roots = {
         daemon_page.target_of(f"http://gpu-7:9847{path}", None, None).url
         for path in ("", "/", "/metrics", "/metrics/")
@@ -162,7 +162,9 @@ def test_the_address_of_the_metrics_page_means_its_daemon() -> None:
     assert roots == {"http://gpu-7:9847"}
 
 
-def test_an_address_of_this_node_is_trusted_like_the_node_itself(tmp_path: Path) -> None:
+def test_an_https_address_of_this_node_is_trusted_by_the_daemons_own_certificate(
+    tmp_path: Path,
+) -> None:
     with serving(tmp_path, TLS) as port:
         assert told_by_daemon("--url", f"https://localhost:{port}/")
 
@@ -171,7 +173,7 @@ def test_an_address_of_this_node_is_trusted_like_the_node_itself(tmp_path: Path)
     assert "a server that speaks TLS is asked by https://" in talk
 
 
-def test_the_address_of_another_daemon_is_not(tmp_path: Path) -> None:
+def test_the_certificate_of_another_daemon_is_not_trusted(tmp_path: Path) -> None:
     with serving(tmp_path, TLS, leaves=False) as port:
         code, _, talk = run("phases", "--url", f"https://127.0.0.1:{port}")
 
@@ -179,7 +181,7 @@ def test_the_address_of_another_daemon_is_not(tmp_path: Path) -> None:
     assert "its certificate is not trusted (" in talk
 
 
-def test_a_web_config_without_tls_is_asked_in_the_clear(tmp_path: Path) -> None:
+def test_a_web_config_without_tls_is_requested_over_plain_http(tmp_path: Path) -> None:
     client = written(tmp_path / "client.yml", PASSWORD)
     with serving(tmp_path, USERS):
         assert told_by_daemon("--http-config", client)
@@ -192,7 +194,7 @@ def test_a_web_config_without_tls_is_asked_in_the_clear(tmp_path: Path) -> None:
         ("cert.pem", "tls_server_config.cert_file: cannot be read: No such file or directory"),
     ],
 )
-def test_a_web_config_that_cannot_be_read_is_told_with_the_way_out(
+def test_an_unreadable_web_config_is_reported_with_the_options_to_use(
     lost: str, told: str, tmp_path: Path
 ) -> None:
     with serving(tmp_path, TLS) as port:
@@ -205,7 +207,7 @@ def test_a_web_config_that_cannot_be_read_is_told_with_the_way_out(
     assert f"--url https://127.0.0.1:{port} and --http-config FILE" in talk
 
 
-def test_the_way_out_leads_out(tmp_path: Path) -> None:
+def test_url_and_http_config_work_with_an_unreadable_web_config(tmp_path: Path) -> None:
     client = written(tmp_path / "client.yml", "tls_config: {ca_file: ca.pem}\n")
     with serving(tmp_path, TLS) as port:
         (tmp_path / "web.yml").unlink()
@@ -213,7 +215,7 @@ def test_the_way_out_leads_out(tmp_path: Path) -> None:
         assert told_by_daemon("--url", f"https://127.0.0.1:{port}", "--http-config", client)
 
 
-def test_a_certificate_that_stands_in_the_web_config_is_expected_too(tmp_path: Path) -> None:
+def test_an_inline_certificate_of_the_web_config_is_trusted(tmp_path: Path) -> None:
     write_files(tmp_path)
     texts = {name: (tmp_path / f"{name}.pem").read_text() for name in ("cert", "key")}
     with serving(tmp_path, {"tls_server_config": texts}):
@@ -221,7 +223,7 @@ def test_a_certificate_that_stands_in_the_web_config_is_expected_too(tmp_path: P
 
 
 @pytest.mark.parametrize("middle", ["", "nothing", "\N{SNOWMAN}"])
-def test_a_certificate_that_is_none_is_told(middle: str, tmp_path: Path) -> None:
+def test_an_invalid_certificate_is_reported(middle: str, tmp_path: Path) -> None:
     with serving(tmp_path, TLS):
         frame = ("-----BEGIN CERTIFICATE-----", middle, "-----END CERTIFICATE-----", "")
         written(tmp_path / "cert.pem", "\n".join(frame))
@@ -231,7 +233,7 @@ def test_a_certificate_that_is_none_is_told(middle: str, tmp_path: Path) -> None
     assert "tls_server_config.cert_file: no certificate in PEM\n" in talk
 
 
-def test_a_wrong_http_config_is_told_by_its_lines(tmp_path: Path) -> None:
+def test_an_invalid_http_config_is_reported_with_its_line(tmp_path: Path) -> None:
     client = written(tmp_path / "client.yml", "basic_auth: {user: me}\n")
 
     code, said, talk = run("doctor", "--http-config", client)

@@ -34,7 +34,7 @@ def provider(folder: Path) -> dict[str, Any]:
     return dict(only)
 
 
-def test_an_export_holds_the_shipped_dashboards_and_says_what_it_wrote(
+def test_an_export_writes_the_shipped_dashboards_and_lists_its_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -54,10 +54,10 @@ def test_an_export_holds_the_shipped_dashboards_and_says_what_it_wrote(
         assert text == shipped(name)
 
 
-def test_grafana_is_told_where_the_dashboards_lie(
+def test_the_grafana_provider_has_the_path_of_the_dashboards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By an absolute path, as Grafana runs elsewhere."""
+    """The path is absolute, as Grafana runs in another folder."""
     monkeypatch.chdir(tmp_path)
 
     run("export", "out")
@@ -65,8 +65,8 @@ def test_grafana_is_told_where_the_dashboards_lie(
     assert provider(tmp_path / "out")["options"]["path"] == str(tmp_path / "out" / "dashboards")
 
 
-def test_dashboards_open_on_the_data_source_that_was_named(tmp_path: Path) -> None:
-    """And then none of ours is defined beside it."""
+def test_dashboards_use_the_given_data_source_by_default(tmp_path: Path) -> None:
+    """No data source is exported then."""
     exit_code, out, _ = run("export", str(tmp_path), "--datasource", "Thanos")
 
     assert exit_code == 0
@@ -81,7 +81,7 @@ def test_dashboards_open_on_the_data_source_that_was_named(tmp_path: Path) -> No
         assert dashboard == as_shipped
 
 
-def test_links_lead_to_where_the_runbooks_are(tmp_path: Path) -> None:
+def test_runbook_links_use_the_given_base(tmp_path: Path) -> None:
     assert run("export", str(tmp_path), "--runbooks", "https://wiki.example/disagg/")[0] == 0
 
     for name in NAMES:
@@ -93,7 +93,7 @@ def test_links_lead_to_where_the_runbooks_are(tmp_path: Path) -> None:
         assert dashboard == as_shipped
 
 
-def test_links_end_as_the_pages_do_there(tmp_path: Path) -> None:
+def test_runbook_links_use_the_given_ending(tmp_path: Path) -> None:
     assert run("export", str(tmp_path), "--runbook-ending", ".html")[0] == 0
 
     found = {
@@ -110,7 +110,7 @@ def test_links_end_as_the_pages_do_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["https://prom.example/east", r"http://prom/a\1b#c: d"])
-def test_the_data_source_reads_the_prometheus_that_was_named(url: str, tmp_path: Path) -> None:
+def test_the_data_source_has_the_given_prometheus_address(url: str, tmp_path: Path) -> None:
     file = tmp_path / "provisioning" / "datasources" / "disagg-node.yaml"
 
     assert run("export", str(tmp_path), "--prometheus", url)[0] == 0
@@ -120,7 +120,7 @@ def test_the_data_source_reads_the_prometheus_that_was_named(url: str, tmp_path:
 
 
 @pytest.mark.parametrize("url", ["prometheus:9090", "ftp://a", "http://", "http://a:b@prom:9090"])
-def test_what_is_no_address_of_a_prometheus_is_refused(url: str, tmp_path: Path) -> None:
+def test_an_invalid_prometheus_address_is_refused(url: str, tmp_path: Path) -> None:
     exit_code, _, err = run("export", str(tmp_path), "--prometheus", url)
 
     assert exit_code == 2
@@ -128,7 +128,7 @@ def test_what_is_no_address_of_a_prometheus_is_refused(url: str, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_somebody_changed_is_kept_unless_forced(tmp_path: Path) -> None:
+def test_a_changed_file_is_kept_unless_forced(tmp_path: Path) -> None:
     run("export", str(tmp_path))
     edited, theirs = tmp_path / "dashboards" / "node.json", tmp_path / "dashboards" / "mine.json"
     gone = tmp_path / "dashboards" / "cluster.json"
@@ -149,7 +149,7 @@ def test_what_somebody_changed_is_kept_unless_forced(tmp_path: Path) -> None:
     assert theirs.read_text(encoding="utf-8") == "theirs"
 
 
-def test_a_second_export_of_the_same_is_no_change(tmp_path: Path) -> None:
+def test_a_repeated_export_succeeds_with_the_same_output(tmp_path: Path) -> None:
     assert run("export", str(tmp_path)) == run("export", str(tmp_path))
 
 
@@ -173,8 +173,8 @@ def test_a_file_in_place_of_the_folder_is_bad_usage(tmp_path: Path) -> None:
     assert err.endswith(f"Error: Invalid value for 'DIR': Directory '{file}' is a file.\n")
 
 
-def test_nothing_half_written_is_ever_under_the_final_name(tmp_path: Path) -> None:
-    """A file that cannot be finished leaves the one before it as it was."""
+def test_a_failed_write_leaves_the_previous_file(tmp_path: Path) -> None:
+    """A file is replaced only once it is complete."""
     kept = tmp_path / "a.json"
     kept.write_text("before", encoding="utf-8")
     (tmp_path / ".a.json.part").mkdir()
@@ -185,7 +185,7 @@ def test_nothing_half_written_is_ever_under_the_final_name(tmp_path: Path) -> No
     assert kept.read_text(encoding="utf-8") == "before"
 
 
-def test_what_is_shipped_to_grafana_is_provisioning_that_it_reads() -> None:
+def test_the_shipped_grafana_provisioning_is_well_formed() -> None:
     """`apiVersion`, one provider of type file, one Prometheus."""
     folder = asset_dir("grafana").joinpath("provisioning")
     said = {

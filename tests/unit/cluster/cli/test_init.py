@@ -23,7 +23,7 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
-def test_for_programs_what_was_found_and_where_the_file_is(tmp_path: Path) -> None:
+def test_json_has_the_findings_and_the_path_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "node.yaml"
 
     code, out = run("--json", "-o", str(file))
@@ -39,11 +39,11 @@ def test_for_programs_what_was_found_and_where_the_file_is(tmp_path: Path) -> No
     assert "org/model" in file.read_text()
 
 
-def test_one_output_cannot_hold_both_the_file_and_what_was_found() -> None:
+def test_json_with_the_file_on_stdout_is_bad_usage() -> None:
     assert run("--json", "-o", "-") == (2, "")
 
 
-def test_options_behind_a_command_are_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_after_a_command_belong_to_that_command(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[tuple[str, ...]] = []
 
     def run_first(command: tuple[str, ...]) -> None:

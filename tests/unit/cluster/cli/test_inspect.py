@@ -60,7 +60,7 @@ def nobody_at(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("disagg_cluster.cli.daemon_page._endpoint", lambda *_: None)
 
 
-def test_phases_shows_what_the_daemon_tells(served: Served) -> None:
+def test_phases_shows_the_metrics_of_the_daemon(served: Served) -> None:
     code, said, talk = run("phases", "--url", served.url + "/")
     wide_code, wide, _ = run("phases", "--url", served.url, "--wide")
     json_code, rows, _ = run("phases", "--url", served.url, "--json")
@@ -75,7 +75,7 @@ def test_phases_shows_what_the_daemon_tells(served: Served) -> None:
     assert {"prefill-0", "decode-0"} <= {row["engine"] for row in json.loads(rows)}
 
 
-def test_phases_looks_itself_where_no_daemon_is(
+def test_phases_scans_the_node_without_a_daemon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nobody_at(f"http://127.0.0.1:{free_port()}", monkeypatch)
@@ -102,7 +102,7 @@ def test_phases_looks_itself_where_no_daemon_is(
     ],
 )
 @pytest.mark.parametrize("command", ["phases", "doctor"])
-def test_what_is_no_page_of_ours_cannot_be_looked_at(
+def test_a_page_that_is_not_of_a_daemon_is_refused_with_a_hint(
     served: Served, command: str, status: int, page: bytes, hint: str
 ) -> None:
     served.status, served.page = status, page
@@ -116,10 +116,10 @@ def test_what_is_no_page_of_ours_cannot_be_looked_at(
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1.invalid"])
 @pytest.mark.parametrize("command", ["phases", "doctor", "top"])
-def test_a_daemon_that_was_named_and_does_not_answer_is_not_replaced_by_a_look(
+def test_an_unreachable_daemon_given_by_url_is_not_replaced_by_a_local_scan(
     command: str, host: str
 ) -> None:
-    """What is here would not tell what is there, on this machine neither."""
+    """A local scan would not describe the daemon at that address, even on this machine."""
     url = f"http://{host}:{free_port()}"
 
     code, said, talk = run(command, "--url", url)
@@ -132,14 +132,14 @@ def test_a_daemon_that_was_named_and_does_not_answer_is_not_replaced_by_a_look(
     "url", ["gpu-7:9847", "ftp://gpu-7:9847", "https://me:word@gpu-7:9847", "http://[::1", "9847"]
 )
 @pytest.mark.parametrize("command", ["phases", "doctor"])
-def test_an_address_that_is_none_is_bad_usage(command: str, url: str) -> None:
+def test_an_invalid_daemon_address_is_bad_usage(command: str, url: str) -> None:
     code, said, talk = run(command, "--url", url)
 
     assert (code, said) == (2, "")
     assert "is no address of a daemon: give one such as http://127.0.0.1:9847" in talk
 
 
-def test_a_watch_ends_with_ctrl_c_and_a_table_a_line(
+def test_a_json_watch_prints_a_line_per_table_until_ctrl_c(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = iter(range(3))
@@ -156,7 +156,7 @@ def test_a_watch_ends_with_ctrl_c_and_a_table_a_line(
     assert [len(json.loads(line)) > 0 for line in said.splitlines()] == [True] * 4
 
 
-def test_the_doctor_fails_where_something_is_wrong_and_says_the_next_step(served: Served) -> None:
+def test_the_doctor_fails_on_a_problem_and_names_the_next_step(served: Served) -> None:
     code, said, _ = run("doctor", "--url", served.url)
     json_code, told, _ = run("doctor", "--url", served.url, "--json")
 
@@ -179,7 +179,7 @@ def test_the_doctor_without_a_daemon_says_to_start_one(monkeypatch: pytest.Monke
     assert said.splitlines()[-1] == "next    start one: disagg-node start"
 
 
-def test_plugin_env_is_for_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_plugin_env_prints_shell_exports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", "/my code")
 
     code, said, _ = run("plugin", "env", "--run-dir", str(tmp_path / "a b"))

@@ -47,7 +47,7 @@ def as_nobody(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("command", [("stop",), ("stop", "--workers"), ("logs", "w")])
-def test_in_a_folder_of_another_user_nothing_is_said_not_to_be_there(
+def test_a_run_folder_of_another_user_is_reported_as_not_accessible(
     folder: RunFolder, command: tuple[str, ...]
 ) -> None:
     folder.path.chmod(0o700)
@@ -59,7 +59,7 @@ def test_in_a_folder_of_another_user_nothing_is_said_not_to_be_there(
     assert err == f"disagg-node: {folder.path} {why}\n"
 
 
-def test_a_daemon_of_another_user_is_not_ended_and_that_is_said(folder: RunFolder) -> None:
+def test_stop_refuses_a_daemon_of_another_user(folder: RunFolder) -> None:
     folder.path.chmod(0o755)
     folder.lock.chmod(0o644)
 

@@ -33,7 +33,7 @@ why         llm-d: llm-d.ai/role is prefill: says prefill
 """
 
 
-def test_the_text_tells_the_role_the_confidence_and_every_reason() -> None:
+def test_the_text_has_the_role_the_confidence_and_every_reason() -> None:
     assert explain(json.dumps(MARKERS)) == (0, TEXT, "")
 
 
@@ -54,25 +54,25 @@ def test_a_file_is_read_like_the_standard_input(tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, TEXT)
 
 
-def test_a_router_is_no_engine_whatever_its_pods_labels_say() -> None:
+def test_a_router_is_not_an_engine_whatever_the_labels_of_its_pod() -> None:
     markers = {"argv": ["pd-sidecar", "--port=8000"], "labels": {"llm-d.ai/role": "decode"}}
 
     assert json.loads(explain(json.dumps(markers), "--json")[1])["role"] == "not_an_engine"
 
 
 @pytest.mark.parametrize("text", ["{}", '{"argv": null, "env": null, "labels": null}'])
-def test_nothing_known_is_an_answer(text: str) -> None:
+def test_markers_that_are_not_known_give_an_unknown_role(text: str) -> None:
     expected = "role        unknown\nconfidence  none\nwhy         no marker that we know\n"
     assert explain(text) == (0, expected, "")
 
 
-def test_a_prefill_peer_can_be_told() -> None:
+def test_a_prefill_peer_may_be_given() -> None:
     markers = {"labels": {"llm-d.ai/role": "decode"}, "peers": ["prefill"]}
 
     assert json.loads(explain(json.dumps(markers), "--json")[1])["role"] == "decode"
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     text = json.dumps(
         {
             "argv": ["a", 1],
@@ -114,14 +114,16 @@ def test_every_problem_is_told_at_once() -> None:
     ],
     ids=["empty", "syntax", "list", "twice", "deep", "digits", "bytes"],
 )
-def test_what_is_no_such_object_is_refused_with_its_reason(text: str | bytes, words: str) -> None:
+def test_an_input_that_is_no_markers_object_is_refused_with_the_reason(
+    text: str | bytes, words: str
+) -> None:
     code, out, err = explain(text)
 
     assert (code, out) == (2, "")
     assert err.startswith(words)
 
 
-def test_what_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("disagg_cluster.inspect.markers_file",):
         monkeypatch.setattr(f"{module}.MAX_BYTES", 10)
 

@@ -29,14 +29,14 @@ def written(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_the_rules_and_the_example_are_written_as_they_are_shipped(tmp_path: Path) -> None:
+def test_the_rules_and_the_example_are_exported_as_shipped(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
 
     assert export(str(folder)) == (0, "".join(f"{folder / name}\n" for name in FILES), "")
     assert written(folder) == {name: (ALERTS / name).read_bytes() for name in FILES}
 
 
-def test_alerts_that_are_off_by_default_are_written_when_asked_for(tmp_path: Path) -> None:
+def test_optional_alerts_are_exported_with_the_option(tmp_path: Path) -> None:
     assert export(str(tmp_path), "--optional")[0] == 0
 
     name = "disagg-alerts-optional.yaml"
@@ -44,14 +44,14 @@ def test_alerts_that_are_off_by_default_are_written_when_asked_for(tmp_path: Pat
     assert written(tmp_path) == {name: (ALERTS / name).read_bytes() for name in FILES} | optional
 
 
-def test_without_a_daemon_only_the_rules_that_need_none_are_written(tmp_path: Path) -> None:
+def test_with_without_daemon_only_rules_that_need_no_daemon_are_exported(tmp_path: Path) -> None:
     assert export(str(tmp_path), "--without-daemon")[0] == 0
 
     name = "rules/disagg-dcgm.yaml"
     assert written(tmp_path) == {name: (ALERTS / "rules-only" / name).read_bytes()}
 
 
-def test_the_links_lead_to_where_the_runbooks_are(tmp_path: Path) -> None:
+def test_runbook_links_use_the_given_base(tmp_path: Path) -> None:
     assert export(str(tmp_path), "--runbooks", "https://wiki.example/disagg/")[0] == 0
 
     rules = yaml.safe_load(
@@ -67,8 +67,8 @@ def test_the_links_lead_to_where_the_runbooks_are(tmp_path: Path) -> None:
     assert "DisaggNodeDown" in links
 
 
-def test_the_links_end_as_the_pages_do_there(tmp_path: Path) -> None:
-    """The site that is built of docs/ has its pages by other names than the repository."""
+def test_runbook_links_use_the_given_ending(tmp_path: Path) -> None:
+    """The site built from docs/ has other file endings than the repository."""
     site = ("--runbooks", "https://docs.example/runbooks", "--runbook-ending", ".html")
     assert export(str(tmp_path), *site)[0] == 0
 
@@ -85,7 +85,7 @@ def test_writing_again_changes_nothing(tmp_path: Path) -> None:
     assert written(tmp_path) == before
 
 
-def test_a_file_that_somebody_changed_is_kept_unless_forced(tmp_path: Path) -> None:
+def test_a_changed_file_is_kept_unless_forced(tmp_path: Path) -> None:
     export(str(tmp_path))
     mine = tmp_path / "alertmanager.yaml"
     mine.write_text("mine\n", encoding="utf-8")
@@ -111,5 +111,5 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [[], ["a", "b"]])
-def test_exactly_one_folder_is_named(args: list[str]) -> None:
+def test_other_than_one_folder_is_bad_usage(args: list[str]) -> None:
     assert export(*args)[0] == 2

@@ -23,14 +23,14 @@ from disagg_exporter.http.listen import parse_listen
         ("10.0.0.7:80", 0, "10.0.0.7:0"),
     ],
 )
-def test_the_command_line_says_where_to_listen_before_the_node_file(
+def test_a_listen_address_of_the_command_line_overrides_the_node_file(
     address: str | None, port: int | None, meant: str
 ) -> None:
     assert ListenChoice(address, port).over("0.0.0.0:9847") == meant
 
 
 @pytest.mark.parametrize("address", ["::1", "host:99999", "a:b"])
-def test_what_is_no_address_is_bad_usage(address: str) -> None:
+def test_an_invalid_listen_address_is_bad_usage(address: str) -> None:
     with pytest.raises(click.UsageError, match=r"^--listen: .* is no address to listen on"):
         ListenChoice(address, None).over("0.0.0.0:9847")
 
@@ -45,7 +45,7 @@ def test_what_is_no_address_is_bad_usage(address: str) -> None:
         ("127.0.0.1:9847", False, False),
     ],
 )
-def test_pages_that_everybody_may_read_are_said_to_be_so(
+def test_a_page_open_to_everybody_without_a_password_is_warned_about(
     address: str, protected: bool, warned: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     say_where(parse_listen(address), protected=protected)
@@ -55,7 +55,7 @@ def test_pages_that_everybody_may_read_are_said_to_be_so(
     assert ("to everybody and without a password" in said) is warned
 
 
-def test_an_address_of_another_page_that_is_none_is_refused_before_anything_runs() -> None:
+def test_an_invalid_grafana_url_is_refused_before_the_demo_starts() -> None:
     result = CliRunner().invoke(main, ["demo", "--grafana-url", "grafana:3000"])
 
     assert result.exit_code == 2
@@ -71,7 +71,7 @@ def test_an_address_of_another_page_that_is_none_is_refused_before_anything_runs
         "http://g:3000",
     ],
 )
-def test_a_page_is_reached_with_or_without_a_port_and_in_a_folder(url: str) -> None:
+def test_a_link_may_have_a_port_and_a_path(url: str) -> None:
     assert LinksConfig(grafana=f"{url}/").grafana == url
 
 
@@ -89,12 +89,12 @@ def test_a_page_is_reached_with_or_without_a_port_and_in_a_folder(url: str) -> N
         ),
     ],
 )
-def test_what_is_no_address_of_a_page_is_no_link(url: str) -> None:
+def test_an_invalid_link_address_is_refused(url: str) -> None:
     with pytest.raises(ValidationError):
         LinksConfig(grafana=url)
 
 
-def test_what_the_command_line_says_of_other_pages_goes_before_the_node_file() -> None:
+def test_links_of_the_command_line_override_those_of_the_node_file() -> None:
     file = LinksConfig(prometheus="http://a:9090", grafana="http://a:3000")
 
     assert LinkChoice(None, "http://b:3000").over(file) == LinksConfig(

@@ -62,7 +62,7 @@ def load(path: Path, steps: int, rate: float) -> Path:
     return path
 
 
-def test_what_looks_ahead(tmp_path: Path) -> None:
+def test_the_output_of_planning_commands_is_as_recorded(tmp_path: Path) -> None:
     transcript = Transcript({str(tmp_path): "DIR"})
     run = partial(transcript.run, again=False)
     heavy = load(tmp_path / "heavy.csv", 144, 60.0)
@@ -92,7 +92,9 @@ CHANGES = (
 )
 
 
-def test_what_looks_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_report_compare_and_diagnose_is_as_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = ("--before", "2023-11-14T22:00/2h", "--after", "2023-11-21T22:00/2h")
     transcript = Transcript()
     monkeypatch.setattr(Reader, "read", lambda *_: four_hours())
@@ -125,7 +127,7 @@ def _forget_styles() -> None:
 
 
 @pytest.mark.usefixtures("fresh_styles")
-def test_top_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_top_once_is_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     transcript = Transcript()
     for view in (empty_node(), failed_node(), cluster()):
         monkeypatch.setattr(once, "read_once", lambda _source, view=view: view)
@@ -146,7 +148,7 @@ class Probed(FakeEngine):
         pass
 
 
-def test_what_an_engine_should_be_set_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_tune_is_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic_guard, "refuse_live", lambda *_: None)
     monkeypatch.setattr(tune.signal, "signal", lambda *_: None)
     monkeypatch.setattr(tune, "_prompts", lambda: UniquePrompts(random.Random(3)))
@@ -160,7 +162,7 @@ def test_what_an_engine_should_be_set_to(monkeypatch: pytest.MonkeyPatch) -> Non
     transcript.check("tune")
 
 
-def test_an_installation_from_its_plan_to_its_end(
+def test_the_output_of_install_and_uninstall_is_as_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "site"
@@ -178,7 +180,7 @@ def test_an_installation_from_its_plan_to_its_end(
     transcript.check("installation")
 
 
-def test_what_begins_a_node_and_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_init_and_completion_is_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     transcript = Transcript({date.today().isoformat(): "TODAY"})
     gpus = ("NVIDIA H200",) * 4
     for found in (

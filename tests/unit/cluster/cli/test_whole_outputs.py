@@ -36,15 +36,15 @@ def leaves(group: LazyGroup = main, before: tuple[str, ...] = ()) -> Iterator[tu
             yield (*before, name)
 
 
-def test_an_option_that_no_command_has() -> None:
+def test_the_output_for_an_unknown_option_is_as_recorded() -> None:
     transcript = Transcript()
     for words in leaves():
         transcript.run(*words, "--nonsense")
     transcript.check("unknown-option")
 
 
-def test_a_command_that_is_told_nothing() -> None:
-    """Those that need an argument: the others look at this machine, or run for ever."""
+def test_the_output_without_required_arguments_is_as_recorded() -> None:
+    """Only commands that need an argument: others scan this machine, or run for ever."""
     transcript = Transcript()
     for words in (
         *(("logs",), ("restart",), ("reassign",), ("drain",), ("explain",)),
@@ -128,7 +128,7 @@ OTHERWISE = RereadReport(
 )
 
 
-def test_workers_in_all_states_are_shown_and_steered(folder: Path) -> None:
+def test_the_output_for_workers_in_all_states_is_as_recorded(folder: Path) -> None:
     logs = folder / "logs"
     logs.mkdir()
     workers = []
@@ -159,7 +159,7 @@ def test_workers_in_all_states_are_shown_and_steered(folder: Path) -> None:
     transcript.check("workers")
 
 
-def test_a_daemon_that_launches_nothing(folder: Path) -> None:
+def test_the_output_of_a_daemon_without_workers_is_as_recorded(folder: Path) -> None:
     transcript = Transcript({str(folder): "RUN"})
     with controlled_node(folder, ()):
         for command in ("status", "reload", "pause"):
@@ -168,7 +168,7 @@ def test_a_daemon_that_launches_nothing(folder: Path) -> None:
     transcript.check("no-worker")
 
 
-def test_where_no_daemon_answers(folder: Path) -> None:
+def test_the_output_without_a_daemon_is_as_recorded(folder: Path) -> None:
     port = free_port()
     transcript = Transcript({str(folder): "RUN", str(port): "PORT"})
     for words in (
@@ -202,7 +202,7 @@ def page(text: bytes, view: bytes = VIEW) -> Iterator[str]:
         yield url
 
 
-def test_the_phases_of_a_node_and_what_a_doctor_says_of_it(
+def test_the_output_of_phases_and_doctor_is_as_recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("disagg_cluster.inspect.doctor.gathering.other_daemons", lambda *_: ())
@@ -217,7 +217,7 @@ def test_the_phases_of_a_node_and_what_a_doctor_says_of_it(
     transcript.check("page")
 
 
-def test_a_node_file_from_the_first_to_the_last(
+def test_the_output_for_a_missing_wrong_and_valid_node_file_is_as_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("disagg_cluster.nodefile.reading._lacks", lambda *_: False)
@@ -232,7 +232,9 @@ def test_a_node_file_from_the_first_to_the_last(
     transcript.check("node-file")
 
 
-def test_what_is_written_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_commands_that_write_files_is_as_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     transcript = Transcript({str(tmp_path): "DIR", str(engine_side_folder()): "PLUGIN"})
     for command in ("dashboards", "rules"):

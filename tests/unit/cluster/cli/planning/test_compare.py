@@ -22,7 +22,7 @@ def run(*args: str) -> tuple[int, str]:
         ("2025-11-01T10:00/2h", "2025-11-01T12:00+01:00/2h"),
     ],
 )
-def test_spans_that_overlap_or_change_places_are_bad_usage(before: str, after: str) -> None:
+def test_overlapping_or_reversed_spans_are_bad_usage(before: str, after: str) -> None:
     code, told = run("--before", before, "--after", after)
 
     assert code == 2
@@ -30,14 +30,14 @@ def test_spans_that_overlap_or_change_places_are_bad_usage(before: str, after: s
 
 
 @pytest.mark.parametrize("after", ["2999-11-01T10:00/2h", "9999-12-31T10:00/999999d"])
-def test_a_span_that_is_to_come_is_bad_usage(after: str) -> None:
+def test_a_span_in_the_future_is_bad_usage(after: str) -> None:
     code, told = run("--before", "2025-11-01T10:00/2h", "--after", after)
 
     assert code == 2
     assert "--after is not over yet" in told
 
 
-def test_spans_beside_each_other_are_asked_for() -> None:
+def test_adjacent_spans_are_accepted() -> None:
     code, told = run("--before", "2025-11-01T10:00/2h", "--after", "2025-11-01T12:00/2h")
 
     assert code != 2

@@ -49,7 +49,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Diagnoses]:
     return looks
 
 
-def test_the_command_says_what_the_diagnosis_does(found: list[Diagnoses]) -> None:
+def test_diagnose_prints_the_diagnoses_of_all_models(found: list[Diagnoses]) -> None:
     found.append((CLEAN, UNDECIDED, FOUND))
 
     code, out, err = run()
@@ -58,7 +58,7 @@ def test_the_command_says_what_the_diagnosis_does(found: list[Diagnoses]) -> Non
     assert out == diagnoses_text([CLEAN, UNDECIDED, FOUND]) + "\n"
 
 
-def test_one_model_is_asked_for_by_its_name_and_another_is_an_error_that_names_those_there(
+def test_diagnose_selects_a_model_by_name_and_an_unknown_one_is_an_error(
     found: list[Diagnoses],
 ) -> None:
     found += [(UNDECIDED, FOUND), (UNDECIDED, FOUND), ()]
@@ -70,7 +70,7 @@ def test_one_model_is_asked_for_by_its_name_and_another_is_an_error_that_names_t
     assert "knows no model 'qwn'; it knows 'llama', 'qwen'" in err
 
 
-def test_json_tells_all_models_with_time_and_source(found: list[Diagnoses]) -> None:
+def test_json_has_all_models_with_time_and_source(found: list[Diagnoses]) -> None:
     found.append((UNDECIDED, FOUND))
 
     code, out, _ = run("--json", "--prometheus", "http://p:9090")
@@ -82,7 +82,7 @@ def test_json_tells_all_models_with_time_and_source(found: list[Diagnoses]) -> N
     assert [each["outcome"] for each in whole["models"]] == ["undecided", "found"]
 
 
-def test_watching_goes_on_through_failures_and_ends_well_with_ctrl_c(
+def test_a_watch_continues_after_failures_and_exits_with_0_at_ctrl_c(
     found: list[Diagnoses],
 ) -> None:
     found += [(CLEAN,), (), (FOUND,)]
@@ -95,7 +95,7 @@ def test_watching_goes_on_through_failures_and_ends_well_with_ctrl_c(
     assert "disagg-node: no answer from http://prometheus: refused; --prometheus says where" in err
 
 
-def test_watching_as_json_gives_a_line_each(found: list[Diagnoses]) -> None:
+def test_a_json_watch_prints_a_line_per_diagnosis(found: list[Diagnoses]) -> None:
     found += [(CLEAN,), (FOUND,)]
 
     _, out, _ = run("--watch", "--json")
@@ -122,7 +122,7 @@ def test_a_wrong_command_line_is_bad_usage(args: tuple[str, ...], words: str) ->
     assert words in err
 
 
-def test_a_prometheus_that_does_not_answer_is_a_failure_that_names_it() -> None:
+def test_an_unreachable_prometheus_is_reported_with_its_address() -> None:
     code, out, err = run("--prometheus", "http://127.0.0.1:9")
 
     assert (code, out) == (1, "")
@@ -130,7 +130,7 @@ def test_a_prometheus_that_does_not_answer_is_a_failure_that_names_it() -> None:
     assert "--prometheus says where it is" in err
 
 
-def test_the_planner_file_says_where_prometheus_is_and_of_which_cluster(tmp_path: Path) -> None:
+def test_the_planner_file_sets_the_prometheus_address_and_the_cluster(tmp_path: Path) -> None:
     with empty_prometheus() as (url, asked):
         file = tmp_path / "planner.yaml"
         file.write_text(f"cluster: east\nprometheus: {{url: '{url}'}}\n")
@@ -196,7 +196,7 @@ def on_a_terminal(*args: str, no_colour: bool = False) -> tuple[int, str]:
         os.close(ours)
 
 
-def test_a_terminal_has_colours_and_ctrl_c_ends_the_watching() -> None:
+def test_a_watch_on_a_terminal_is_coloured_and_ends_at_ctrl_c() -> None:
     code, shown = on_a_terminal("--watch")
 
     assert code == 0

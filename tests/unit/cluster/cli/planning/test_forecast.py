@@ -78,7 +78,7 @@ def test_json_has_times_with_a_zone_units_in_names_and_rising_quantiles(load: Pa
     assert datetime.fromisoformat(whole["made_at"]).tzinfo is not None
 
 
-def test_a_horizon_that_the_history_is_too_short_for_is_undecided_and_the_others_are_not(
+def test_only_horizons_too_long_for_the_history_are_undecided(
     tmp_path: Path,
 ) -> None:
     short = write_load(tmp_path / "short.csv", 200)
@@ -93,7 +93,7 @@ def test_a_horizon_that_the_history_is_too_short_for_is_undecided_and_the_others
 
 
 @pytest.mark.parametrize("rows", [1, 3, 19])
-def test_from_next_to_nothing_no_figure_is_made(rows: int, tmp_path: Path) -> None:
+def test_a_forecast_of_too_few_steps_is_undecided(rows: int, tmp_path: Path) -> None:
     path = write_load(tmp_path / "few.csv", rows + 1)
     if rows == 1:
         path.write_text("\n".join(path.read_text().splitlines()[:2]) + "\n")
@@ -118,7 +118,7 @@ def test_steps_longer_than_a_horizon_leave_it_undecided(tmp_path: Path) -> None:
     assert "steps of 3600 s" in horizons[0]["undecided"]
 
 
-def test_a_log_of_requests_is_a_load(tmp_path: Path) -> None:
+def test_a_request_log_is_accepted_as_load(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     lines = [
         {"timestamp": 1000 * second, "input_length": 500, "output_length": 50}
@@ -156,7 +156,7 @@ def test_a_picture_of_a_back_test_shows_what_is_undecided_too(load: Path, tmp_pa
     assert b"<svg" in path.read_bytes()[:2000]
 
 
-def test_without_matplotlib_the_way_out_is_told_before_anything_is_read(
+def test_a_missing_matplotlib_is_reported_before_any_input_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -205,7 +205,7 @@ def test_a_picture_that_cannot_be_drawn_is_bad_usage(plot: str, words: str) -> N
     assert words in err
 
 
-def test_a_picture_that_cannot_be_written_is_told_before_anything_is_read(tmp_path: Path) -> None:
+def test_an_unwritable_picture_is_reported_before_any_input_is_read(tmp_path: Path) -> None:
     picture = tmp_path / "load.svg"
     picture.symlink_to(tmp_path / "nowhere" / "load.svg")
 
@@ -215,7 +215,7 @@ def test_a_picture_that_cannot_be_written_is_told_before_anything_is_read(tmp_pa
     assert err == f"disagg-node: cannot write {picture}: No such file or directory\n"
 
 
-def test_a_picture_that_is_there_stays_where_the_command_fails(tmp_path: Path) -> None:
+def test_a_failed_command_leaves_an_existing_picture_unchanged(tmp_path: Path) -> None:
     old, new = tmp_path / "old.svg", tmp_path / "new.svg"
     old.write_text("theirs")
 
@@ -234,7 +234,7 @@ def test_a_prometheus_that_does_not_answer_is_a_failure_that_names_it() -> None:
     assert "--prometheus says where it is" in err
 
 
-def test_progress_is_for_a_terminal_and_leaves_nothing_behind(load: Path) -> None:
+def test_progress_is_shown_on_a_terminal_and_cleared_at_the_end(load: Path) -> None:
     command = (sys.executable, "-m", "disagg_cluster.cli", "backtest", "--csv", str(load))
     ours, theirs = pty.openpty()
     try:
@@ -255,12 +255,12 @@ def test_progress_is_for_a_terminal_and_leaves_nothing_behind(load: Path) -> Non
     assert json.loads(done.stdout)["models"]
 
 
-def test_a_back_test_tells_errors_beside_the_last_values(load: Path) -> None:
+def test_a_back_test_reports_errors_beside_those_of_the_last_value(load: Path) -> None:
     code, out, err = run("backtest", "--csv", load, "--moments", "6", "--horizons", "5m,6h,24h")
 
     assert (code, err) == (0, "")
     lines = [line.split() for line in out.splitlines() if line.startswith("prefill")]
     assert [line[1] for line in lines] == ["5m", "6h", "24h"]
-    # A smooth day: six hours ahead the last value is further off.
+    # On a smooth day, the last value is further off six hours ahead.
     assert float(lines[1][3].rstrip("%")) < float(lines[1][4].rstrip("%"))
     assert lines[2][2] == "undecided:"

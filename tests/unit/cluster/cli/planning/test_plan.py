@@ -51,7 +51,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_shortage_is_told_with_what_to_add_why_and_what_it_costs_to_wait(
+def test_a_plan_for_a_shortage_names_the_gpus_to_add_the_reason_and_the_cost_of_waiting(
     load: Path, file: Path
 ) -> None:
     code, out, err = run("plan", "-c", file, "--csv", load)
@@ -82,7 +82,7 @@ def test_json_has_every_row_with_units_and_zone(load: Path, file: Path) -> None:
     assert {each["kind"] for each in whole["actions"]} == {"add"}
 
 
-def test_a_picture_shows_both_plans_whatever_one_of_them_lacks(
+def test_whatif_draws_a_picture_even_if_one_plan_lacks_workers(
     load: Path, file: Path, tmp_path: Path
 ) -> None:
     path, other = tmp_path / "change.svg", tmp_path / "other.yaml"
@@ -94,7 +94,7 @@ def test_a_picture_shows_both_plans_whatever_one_of_them_lacks(
     assert b"<svg" in path.read_bytes()[:2000]
 
 
-def test_a_picture_shows_what_is_needed(load: Path, file: Path, tmp_path: Path) -> None:
+def test_plan_draws_a_picture(load: Path, file: Path, tmp_path: Path) -> None:
     path = tmp_path / "plan.svg"
 
     assert run("plan", "-c", file, "--csv", load, "--plot", path)[0] == 0
@@ -102,7 +102,7 @@ def test_a_picture_shows_what_is_needed(load: Path, file: Path, tmp_path: Path) 
     assert b"<svg" in path.read_bytes()[:2000]
 
 
-def test_longer_prompts_ask_for_more_prefill_and_a_cache_for_less(load: Path, file: Path) -> None:
+def test_longer_prompts_need_more_prefill_gpus_and_cache_hits_fewer(load: Path, file: Path) -> None:
     def most(*options: object) -> dict[str, int]:
         whole = json.loads(run("whatif", "-c", file, "--csv", load, "--json", *options)[1])
         return {
@@ -124,7 +124,7 @@ def test_whatif_shows_both_beside_each_other(load: Path, file: Path) -> None:
     assert heads == ["as it is", "as it is", "if", "if"]
 
 
-def test_without_workers_or_requests_it_is_undecided_and_says_why(
+def test_a_plan_without_workers_or_request_counts_is_undecided_with_the_reason(
     load: Path, file: Path, tmp_path: Path
 ) -> None:
     file.write_text("every_seconds: 300\n")
@@ -142,7 +142,7 @@ def test_without_workers_or_requests_it_is_undecided_and_says_why(
     )
 
 
-def test_a_wrong_planner_file_is_told_whole(file: Path) -> None:
+def test_an_unknown_key_of_a_planner_file_is_reported(file: Path) -> None:
     file.write_text(FILE.replace("NVIDIA H200, gpus: 4", "H200, gpus: 4").replace("ttft", "tft"))
 
     code, out, err = run("plan", "-c", file, "--csv", "/nowhere.csv")
@@ -152,7 +152,7 @@ def test_a_wrong_planner_file_is_told_whole(file: Path) -> None:
     assert "models" not in err or "gpu_name" in err
 
 
-def test_a_files_load_is_that_of_the_only_model_or_of_the_one_that_is_named(
+def test_a_load_file_belongs_to_the_only_model_or_to_the_model_option(
     load: Path, file: Path
 ) -> None:
     named = FILE.replace("  - workers:", "  - model_name: llama\n    workers:")
@@ -182,16 +182,14 @@ def test_a_check_of_a_planner_file_also_reads_the_files_that_it_names(file: Path
 
 
 @pytest.mark.parametrize("option", ["--requests-factor", "--hit-rate"])
-def test_what_is_no_number_is_no_factor(file: Path, option: str) -> None:
+def test_a_factor_that_is_not_a_number_is_refused(file: Path, option: str) -> None:
     code, out, err = run("whatif", "-c", file, "--csv", "/nowhere.csv", option, "nan")
 
     assert (code, out) == (2, "")
     assert "nan is not a number" in err
 
 
-def test_what_the_engines_wasted_stands_beside_the_plan_and_not_in_whatif(
-    load: Path, file: Path
-) -> None:
+def test_a_plan_reports_past_waste_and_whatif_does_not(load: Path, file: Path) -> None:
     """One engine of each role was never enough, so nothing was idle."""
     out = run("plan", "-c", file, "--csv", load)[1]
     assert "last 12 hours, had the engines of the planner file run all along: 0.0 of 96.0" in out
@@ -205,7 +203,9 @@ def test_what_the_engines_wasted_stands_beside_the_plan_and_not_in_whatif(
     assert "in_hindsight" not in then["now"]["models"][0]
 
 
-def test_a_file_of_load_without_engines_leaves_the_past_undecided(load: Path, file: Path) -> None:
+def test_a_load_file_without_engine_counts_leaves_the_hindsight_undecided(
+    load: Path, file: Path
+) -> None:
     file.write_text(FILE.replace(", engines: 1", ""))
 
     assert (
@@ -214,9 +214,7 @@ def test_a_file_of_load_without_engines_leaves_the_past_undecided(load: Path, fi
     )
 
 
-def test_mixed_engines_have_a_line_that_says_whether_to_separate_them(
-    load: Path, file: Path
-) -> None:
+def test_a_plan_of_mixed_engines_has_a_verdict_on_separation(load: Path, file: Path) -> None:
     assert "separation: " not in run("plan", "-c", file, "--csv", load)[1]
 
     kept = WORKERS.replace("role: decode", "role: mixed").splitlines()

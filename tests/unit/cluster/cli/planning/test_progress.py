@@ -31,7 +31,7 @@ class Told(io.StringIO):
         return count
 
 
-def test_where_no_terminal_is_what_takes_long_is_told_on_lines_of_its_own(
+def test_progress_without_a_terminal_is_printed_on_separate_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told = Told(terminal=False)
@@ -47,7 +47,9 @@ def test_where_no_terminal_is_what_takes_long_is_told_on_lines_of_its_own(
     assert not any(each.name == "progress" for each in threading.enumerate())
 
 
-def test_what_is_soon_over_says_nothing_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_of_a_short_command_prints_nothing_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     told = Told(terminal=False)
     monkeypatch.setattr(sys, "stderr", told)
     progress = Progress(every_seconds=3600)
@@ -60,7 +62,7 @@ def test_what_is_soon_over_says_nothing_there(monkeypatch: pytest.MonkeyPatch) -
     assert told.getvalue() == ""
 
 
-def test_on_a_terminal_one_line_is_written_anew_and_taken_away(
+def test_progress_on_a_terminal_rewrites_one_line_and_clears_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told = Told(terminal=True)
@@ -74,7 +76,7 @@ def test_on_a_terminal_one_line_is_written_anew_and_taken_away(
     assert told.getvalue() == "\rone\x1b[K\rtwo\x1b[K\r\x1b[K"
 
 
-def test_it_ends_with_its_command_however_that_ends() -> None:
+def test_progress_ends_when_its_command_fails() -> None:
     @click.command
     def fails() -> None:
         Progress(every_seconds=3600).say("asking Prometheus")

@@ -45,9 +45,7 @@ def planner_file(folder: Path, prefill: int, decode: int, rebalance: str = "") -
     return path
 
 
-def test_the_move_that_pays_is_told_with_what_it_brings_and_costs(
-    load: Path, tmp_path: Path
-) -> None:
+def test_a_move_that_pays_is_reported_with_its_gain_and_cost(load: Path, tmp_path: Path) -> None:
     code, out, err = run("rebalance", "-c", planner_file(tmp_path, 6, 2), "--csv", load)
 
     assert (code, err) == (0, "")
@@ -60,8 +58,8 @@ def test_the_move_that_pays_is_told_with_what_it_brings_and_costs(
     ]
 
 
-def test_json_says_the_same_in_seconds(load: Path, tmp_path: Path) -> None:
-    # Of the command nothing is moved and nothing is off, whatever the file says of the service.
+def test_json_has_the_move_with_times_in_seconds(load: Path, tmp_path: Path) -> None:
+    # The command only advises, so the mode of the service in the file does not apply.
     file = planner_file(tmp_path, 6, 2, "rebalance: {mode: off}\n")
     (told,) = json.loads(run("rebalance", "-c", file, "--csv", load, "--json")[1])
 
@@ -72,7 +70,7 @@ def test_json_says_the_same_in_seconds(load: Path, tmp_path: Path) -> None:
     assert told["engine_seconds_missed_less"] > 0
 
 
-def test_where_nothing_is_short_engines_stay_and_it_says_why(load: Path, tmp_path: Path) -> None:
+def test_engines_stay_where_no_move_pays(load: Path, tmp_path: Path) -> None:
     file = planner_file(tmp_path, 20, 40)
 
     assert run("rebalance", "-c", file, "--csv", load)[1] == (
@@ -82,7 +80,7 @@ def test_where_nothing_is_short_engines_stay_and_it_says_why(load: Path, tmp_pat
     assert (told["advice"], told["reason"]) == ("stay", "no move pays")
 
 
-def test_without_two_pools_there_is_nothing_to_say(load: Path, tmp_path: Path) -> None:
+def test_without_both_pools_no_move_is_advised(load: Path, tmp_path: Path) -> None:
     file = planner_file(tmp_path, 2, 0)
 
     assert run("rebalance", "-c", file, "--csv", load)[1] == (

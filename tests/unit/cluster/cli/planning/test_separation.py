@@ -86,7 +86,9 @@ def test_the_table_is_no_wider_than_a_terminal(load: Path, file: Path) -> None:
     assert max(map(len, table)) <= 80
 
 
-def test_json_has_both_ways_with_units_in_the_names(load: Path, file: Path) -> None:
+def test_json_has_mixed_and_separate_figures_with_units_in_the_names(
+    load: Path, file: Path
+) -> None:
     answer = only_answer("-c", file, "--csv", load)
 
     assert set(answer) == {
@@ -115,7 +117,7 @@ def test_json_has_both_ways_with_units_in_the_names(load: Path, file: Path) -> N
     assert answer["interference_gain_ratio"] is None
 
 
-def test_pools_that_are_separate_are_asked_whether_to_merge(load: Path, file: Path) -> None:
+def test_separate_pools_get_a_verdict_on_merging(load: Path, file: Path) -> None:
     file.write_text(TARGETS + LINK + POOLS)
 
     answer = only_answer("-c", file, "--csv", load)
@@ -129,7 +131,7 @@ def test_pools_that_are_separate_are_asked_whether_to_merge(load: Path, file: Pa
     assert "separate today: merged, they" in run("separation", "-c", file, "--csv", load)[1]
 
 
-def test_more_requests_are_held_against_the_same_capacity(load: Path, file: Path) -> None:
+def test_the_load_factor_changes_the_load_and_not_the_capacity(load: Path, file: Path) -> None:
     def held(factor: float) -> tuple[object, object]:
         mixed = only_answer("-c", file, "--csv", load, "--load", factor)["mixed"]
         assert isinstance(mixed, dict)
@@ -141,7 +143,7 @@ def test_more_requests_are_held_against_the_same_capacity(load: Path, file: Path
     assert (few_held, many_held) == (True, False)
 
 
-def test_a_link_or_engines_that_nobody_knows_are_named_as_missing(load: Path, file: Path) -> None:
+def test_an_unknown_link_or_unknown_engines_are_listed_as_missing(load: Path, file: Path) -> None:
     file.write_text(TARGETS + MIXED)
     answer = only_answer("-c", file, "--csv", load)
     assert answer["verdict"] == "undecided"
@@ -166,7 +168,9 @@ def test_a_history_without_requests_is_undecided(file: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "50e9", ".inf", "fast"])
-def test_a_link_that_cannot_be_is_told_with_its_line(load: Path, file: Path, wrong: str) -> None:
+def test_an_invalid_link_bandwidth_is_reported_with_its_line(
+    load: Path, file: Path, wrong: str
+) -> None:
     file.write_text(TARGETS + f"kv_link_bytes_per_second: {wrong}\n" + MIXED)
 
     code, out, err = run("separation", "-c", file, "--csv", load)
@@ -176,15 +180,13 @@ def test_a_link_that_cannot_be_is_told_with_its_line(load: Path, file: Path, wro
 
 
 @pytest.mark.parametrize("options", [("--gpus", 0), ("--load", 0), ("--load", "nan")])
-def test_options_that_cannot_be_are_refused(load: Path, file: Path, options: object) -> None:
+def test_invalid_options_are_refused(load: Path, file: Path, options: object) -> None:
     assert isinstance(options, tuple)
     assert run("separation", "-c", file, "--csv", load, *options)[0] == 2
 
 
 @pytest.mark.parametrize("command", ["separation", "plan", "whatif", "forecast", "backtest"])
-def test_a_column_of_requests_with_nothing_in_it_is_a_history_without(
-    command: str, file: Path, tmp_path: Path
-) -> None:
+def test_an_empty_column_of_requests_is_accepted(command: str, file: Path, tmp_path: Path) -> None:
     path = tmp_path / "empty.csv"
     head = "t_s,requests_per_s,prompt_tokens_per_s,output_tokens_per_s"
     path.write_text("\n".join([head, *(f"{300 * step},,1000,100" for step in range(100))]))

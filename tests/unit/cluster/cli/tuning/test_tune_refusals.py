@@ -56,10 +56,10 @@ def engine(page: bytes = IDLE, models: bytes = MODELS) -> Iterator[str]:
         (IDLE, b'{"data": [{"id": "a"}, {"id": "b"}]}', 2, "serves a, b: say which with --model"),
     ],
 )
-def test_what_is_no_engine_at_rest_is_refused_before_the_first_probe(
+def test_a_target_that_is_not_an_idle_engine_is_refused_before_the_first_probe(
     command: str, page: bytes, models: bytes, code: int, said: str
 ) -> None:
-    """The server answers 503 to a POST, which would be told otherwise."""
+    """The server answers 503 to a POST, so a probe would be reported as that error."""
     with engine(page, models) as url:
         found, out, err = run("tune", command, "--engine", url)
 
@@ -67,7 +67,7 @@ def test_what_is_no_engine_at_rest_is_refused_before_the_first_probe(
     assert said in err
 
 
-def test_an_engine_that_is_down_is_told() -> None:
+def test_an_unreachable_engine_is_reported() -> None:
     with engine() as url:
         pass
 
@@ -78,7 +78,7 @@ def test_an_engine_that_is_down_is_told() -> None:
     assert "disagg-node status" in err
 
 
-def test_another_model_than_it_serves_is_told() -> None:
+def test_a_model_that_the_engine_does_not_serve_is_reported() -> None:
     with engine() as url:
         code, _, err = run("tune", "prefill", "--engine", url, "--model", "qwen")
 
@@ -98,7 +98,7 @@ def test_another_model_than_it_serves_is_told() -> None:
         (("--header", "nonsense"), "is no header"),
     ],
 )
-def test_options_that_make_no_sense_are_told_before_the_first_probe(
+def test_invalid_options_are_refused_before_the_first_probe(
     options: tuple[str, ...], said: str
 ) -> None:
     with engine() as url:
@@ -109,14 +109,14 @@ def test_options_that_make_no_sense_are_told_before_the_first_probe(
 
 
 @pytest.mark.parametrize("itl", ["0ms", "50", "-1s", "nan", "61s"])
-def test_a_target_that_is_no_time_is_told(itl: str) -> None:
+def test_an_invalid_latency_target_is_refused(itl: str) -> None:
     code, _, err = run("tune", "decode", "--engine", "http://127.0.0.1:1", f"--itl={itl}")
 
     assert code == 2
     assert "is no such time: give 50ms" in err
 
 
-def test_a_worker_without_a_daemon_is_told(tmp_path: Path) -> None:
+def test_a_worker_name_without_a_daemon_is_refused(tmp_path: Path) -> None:
     code, _, err = run("tune", "prefill", "--engine", "prefill-0", "--run-dir", tmp_path)
 
     assert code == 4
@@ -139,7 +139,7 @@ def profile(path: Path) -> None:
         ("--write", lambda path: path.write_text(NODE), "its workers are prefill-0"),
     ],
 )
-def test_a_file_that_could_not_be_written_is_told_before_the_first_probe(
+def test_an_unsuitable_output_file_is_refused_unchanged_before_the_first_probe(
     tmp_path: Path, option: str, write: Callable[[Path], object], said: str
 ) -> None:
     path = tmp_path / "file"
@@ -155,10 +155,10 @@ def test_a_file_that_could_not_be_written_is_told_before_the_first_probe(
 
 
 @pytest.mark.parametrize(("option", "name"), [("--profile", "p.json"), ("--write", "node.yaml")])
-def test_a_file_that_cannot_be_written_is_told_before_the_first_probe(
+def test_an_unwritable_output_file_is_reported_before_the_first_probe(
     option: str, name: str, tmp_path: Path
 ) -> None:
-    """The server answers 503 to a POST, which would be told otherwise."""
+    """The server answers 503 to a POST, so a probe would be reported as that error."""
     path = tmp_path / name
     (tmp_path / f".{name}.part").mkdir()
     with engine() as url:

@@ -26,14 +26,14 @@ def run(log: Path, *arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_the_last_lines_are_the_engines_own(log: Path) -> None:
+def test_the_last_lines_leave_out_health_probes_by_default(log: Path) -> None:
     log.write_text(f"one\ntwo\n{PROBE}\nthree\n{PROBE}\n")
 
     assert run(log, "decode-0", "-n", "2") == (0, "two\nthree\n", "")
     assert run(log, "decode-0", "--probes", "-n", "1") == (0, f"{PROBE}\n", "")
 
 
-def test_for_programs_each_line_is_an_object_with_when_it_was_written(log: Path) -> None:
+def test_json_has_an_object_per_line_with_its_timestamp(log: Path) -> None:
     log.write_text("2026-11-23T10:05:01Z ready\n  at line 3\n")
 
     code, out, _ = run(log, "decode-0", "--json")
@@ -49,14 +49,14 @@ def test_for_programs_each_line_is_an_object_with_when_it_was_written(log: Path)
     ]
 
 
-def test_a_question_that_went_wrong_is_the_engines_word(log: Path) -> None:
+def test_a_failed_health_probe_is_shown(log: Path) -> None:
     wrong = PROBE.replace("200 OK", "503 Service Unavailable")
     log.write_text(f"{wrong}\n")
 
     assert run(log, "decode-0") == (0, f"{wrong}\n", "")
 
 
-def test_since_a_moment_through_the_older_part(log: Path) -> None:
+def test_since_includes_matching_lines_of_the_rotated_log(log: Path) -> None:
     now = datetime.now()
     old, new = (f"INFO {now - timedelta(minutes=m):%m-%d %H:%M:%S} [x] {m}" for m in (60, 2))
     log.with_name("decode-0.log.1").write_text(f"{old}\n{new}\n")
@@ -65,7 +65,7 @@ def test_since_a_moment_through_the_older_part(log: Path) -> None:
     assert run(log, "decode-0", "--since", "5m") == (0, f"{new}\ngoes on\n", "")
 
 
-def test_so_many_lines_of_a_span_and_through_a_log_that_was_just_rotated(log: Path) -> None:
+def test_a_number_of_lines_reaches_into_the_rotated_log(log: Path) -> None:
     now = f"INFO {datetime.now():%m-%d %H:%M:%S} [x] now"
     log.with_name("decode-0.log.1").write_text(f"{now}\none\n")
     log.write_text("two\n")
@@ -74,7 +74,7 @@ def test_so_many_lines_of_a_span_and_through_a_log_that_was_just_rotated(log: Pa
     assert run(log, "decode-0", "-n", "2") == (0, "one\ntwo\n", "")
 
 
-def test_a_log_without_times_says_so(log: Path) -> None:
+def test_since_on_a_log_without_timestamps_is_explained(log: Path) -> None:
     log.write_text("no time here\n")
 
     assert run(log, "decode-0", "--since", "5m") == (
@@ -85,7 +85,7 @@ def test_a_log_without_times_says_so(log: Path) -> None:
     )
 
 
-def test_a_name_that_is_not_there_is_answered_with_those_that_are(log: Path) -> None:
+def test_an_unknown_worker_is_answered_with_the_names_of_the_workers(log: Path) -> None:
     log.write_text("")
 
     code, out, err = run(log, "decode0")
@@ -94,14 +94,14 @@ def test_a_name_that_is_not_there_is_answered_with_those_that_are(log: Path) -> 
     assert err == "disagg-node: no log of 'decode0': did you mean decode-0? there are decode-0\n"
 
 
-def test_another_file_is_no_log_of_a_worker(log: Path) -> None:
+def test_a_path_outside_the_log_folder_is_refused(log: Path) -> None:
     log.write_text("")
     (log.parent.parent / "secret.log").write_text("hunter2\n")
 
     assert run(log, "../secret")[:2] == (1, "")
 
 
-def test_what_is_added_is_followed_line_by_line_and_a_log_cut_short_from_its_beginning(
+def test_followed_lines_are_whole_and_a_truncated_log_is_read_from_its_start(
     log: Path,
 ) -> None:
     log.write_text("before\n")

@@ -23,7 +23,7 @@ decode-0: log /run/disagg-node/logs/decode-0.log
 decode-0: printed last: Loading weights: 40 %"""
 
 
-def test_workers_are_shown_with_state_deadline_and_what_is_to_be_said() -> None:
+def test_workers_are_shown_with_state_deadline_and_notes() -> None:
     shown = status_text(DAEMON, [READY, STARTING], lambda _log: "Loading weights: 40 %")
 
     assert click.unstyle(shown) == TEXT
@@ -31,7 +31,7 @@ def test_workers_are_shown_with_state_deadline_and_what_is_to_be_said() -> None:
     assert max(map(len, TEXT.splitlines()[1:4])) <= 80
 
 
-def test_one_that_is_paused_or_given_up_says_so() -> None:
+def test_a_paused_and_a_failed_worker_have_notes() -> None:
     paused = WorkerView("w", WorkerState.READY, paused_seconds=61.0)
     failed = WorkerView("x", WorkerState.FAILED, reason="gave up", log_path="/l")
 
@@ -54,7 +54,7 @@ def test_a_ready_worker_that_does_not_answer_is_unresponsive() -> None:
     ]
 
 
-def test_programs_get_instants_with_date_and_zone() -> None:
+def test_json_times_have_a_date_and_a_zone() -> None:
     value = status_value(DAEMON, [STARTING], 1_800_000_000.0)
 
     [worker] = value["workers"]  # type: ignore[misc] # a list, as the test sees
@@ -63,7 +63,7 @@ def test_programs_get_instants_with_date_and_zone() -> None:
     assert worker["since"][-6] in "+-"
 
 
-def test_a_node_file_that_was_written_since_is_told_last() -> None:
+def test_a_node_file_changed_since_it_was_read_is_shown_last() -> None:
     daemon = replace(DAEMON, node_file="/etc/node.yaml was written since it was taken in")
 
     told = status_text(daemon, [READY], lambda _: "").splitlines()
@@ -71,7 +71,7 @@ def test_a_node_file_that_was_written_since_is_told_last() -> None:
     assert told[-1] == "node file: /etc/node.yaml was written since it was taken in"
 
 
-def test_what_waits_for_the_next_daemon_is_named_and_bounded() -> None:
+def test_deferred_node_file_changes_are_listed_up_to_a_limit() -> None:
     waiting = tuple(f"decode-{number}: port" for number in range(10))
 
     *_, first, last = status_text(replace(DAEMON, waiting=waiting), [READY], lambda _: "").split(

@@ -34,7 +34,7 @@ class Interrupted:
 @pytest.mark.parametrize(
     ("answers", "told"), [(("d0: draining",), "it goes on"), ((), "it may have begun")]
 )
-def test_ctrl_c_ends_the_waiting_and_says_what_becomes_of_the_change(
+def test_ctrl_c_while_waiting_exits_and_explains_what_happens_to_the_change(
     answers: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(click.exceptions.Exit) as ended:

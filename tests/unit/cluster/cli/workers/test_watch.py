@@ -18,7 +18,7 @@ def line(outcome: ReplyOutcome = ReplyOutcome.WORKER, **said: object) -> str:
     return change_text(ControlReply("r", outcome, **said))  # type: ignore[arg-type] # by name
 
 
-def test_a_worker_is_a_line_with_its_state_its_marks_and_its_reason() -> None:
+def test_a_worker_line_has_its_state_its_flags_and_its_reason() -> None:
     worker = WorkerView("d", WorkerState.DRAINING, role="decode", restarting=True, reason="asked")
     paused = WorkerView("d", WorkerState.READY, paused_seconds=1.0, drained=True)
 
@@ -27,7 +27,7 @@ def test_a_worker_is_a_line_with_its_state_its_marks_and_its_reason() -> None:
     assert line(ReplyOutcome.GONE, worker=paused) == "d: is no longer launched here"
 
 
-def test_a_move_and_the_end_are_told_and_what_is_as_before_is_not() -> None:
+def test_a_move_and_the_end_are_printed_and_a_keepalive_is_not() -> None:
     move = MoveView("m", "d", "decode", "prefill", "draining")
 
     assert line(ReplyOutcome.MOVE, text="d: draining: waits", move=move) == "d: draining: waits"
@@ -44,7 +44,7 @@ class _Ended:
         yield ControlReply(request.id, ReplyOutcome.DONE, "the daemon has ended")
 
 
-def test_each_line_for_programs_says_when_it_was_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_json_line_has_the_time_it_was_made(capsys: pytest.CaptureFixture[str]) -> None:
     watch_status(_Ended(), as_json=True)
 
     (told,) = map(json.loads, capsys.readouterr().out.splitlines())
