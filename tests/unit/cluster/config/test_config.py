@@ -16,7 +16,7 @@ from disagg_exporter.model import Role
 from support.node_files import HAS_ALL, node, worker
 
 
-def test_a_file_may_say_next_to_nothing() -> None:
+def test_a_file_with_only_a_node_name_has_defaults() -> None:
     config = from_mapping({"node": "n"}, "test", HAS_ALL)
 
     assert config == NodeConfig(node="n")
@@ -27,13 +27,13 @@ def test_a_file_may_say_next_to_nothing() -> None:
     assert config.workers == ()
 
 
-def test_a_node_is_called_after_its_host_unless_it_is_told() -> None:
+def test_the_default_node_name_is_the_host_name() -> None:
     import platform
 
     assert from_mapping({}, "test", HAS_ALL).node == platform.node()
 
 
-def test_every_key_of_a_worker_arrives() -> None:
+def test_every_key_of_a_worker_is_read() -> None:
     (given,) = node(
         worker(
             "encode-0",
@@ -99,7 +99,7 @@ def test_without_gpus_the_model_is_on_one_device() -> None:
         ),
     ],
 )
-def test_nixl_wherever_it_hides_takes_a_side_channel_port_for_each_rank(
+def test_a_nixl_connector_takes_a_side_channel_port_for_each_rank(
     kv_transfer: dict[str, object], ports: range
 ) -> None:
     (given,) = node(worker(gpus=2, kv_transfer=kv_transfer)).workers
@@ -117,7 +117,7 @@ def test_nixl_wherever_it_hides_takes_a_side_channel_port_for_each_rank(
         ({"role": "mixed"}, range(8998, 8999)),
     ],
 )
-def test_mooncake_and_sglang_listen_on_one_port_of_the_engine_that_is_asked(
+def test_mooncake_and_sglang_take_one_side_channel_port_where_they_prefill(
     keys: dict[str, str], ports: range
 ) -> None:
     kv_transfer = {"connector": "MooncakeConnector"}
@@ -138,7 +138,7 @@ def test_mooncake_and_sglang_listen_on_one_port_of_the_engine_that_is_asked(
         ("fd00::7", "fd00::7", "http://[fd00::7]:8100"),
     ],
 )
-def test_an_engine_is_asked_where_it_answers_on_its_own_node(
+def test_an_engine_is_probed_at_an_address_of_its_listen_host(
     host: str, probed: str, url: str
 ) -> None:
     (given,) = node(worker(host=host)).workers
@@ -146,7 +146,7 @@ def test_an_engine_is_asked_where_it_answers_on_its_own_node(
     assert (given.probe_host, given.url) == (probed, url)
 
 
-def test_a_crash_is_handled_as_the_supervisor_would_by_itself() -> None:
+def test_the_default_restart_policy_is_that_of_the_supervisor() -> None:
     config = node(worker())
 
     assert (
@@ -155,7 +155,7 @@ def test_a_crash_is_handled_as_the_supervisor_would_by_itself() -> None:
     )
 
 
-def test_a_worker_changes_only_what_it_says_of_its_restarts() -> None:
+def test_a_worker_overrides_only_the_restart_keys_it_sets() -> None:
     config = node(
         worker(restart={"crash_limit": 2, "backoff_max_seconds": 60.0}),
         restart={"backoff_first_seconds": 0, "backoff_max_seconds": 30.0, "hang_probes": 3},
@@ -172,7 +172,7 @@ def test_a_worker_changes_only_what_it_says_of_its_restarts() -> None:
     )
 
 
-def test_a_node_keeps_what_later_parts_ask_it_for() -> None:
+def test_a_node_has_log_size_sigterm_and_gpu_price_settings() -> None:
     config = node(log_megabytes=5, on_sigterm="leave", gpu_price={"currency": "EUR", "per_hour": 2})
 
     assert (config.log_megabytes, config.on_sigterm) == (5, "leave")
@@ -180,7 +180,7 @@ def test_a_node_keeps_what_later_parts_ask_it_for() -> None:
     assert (node().log_megabytes, node().on_sigterm, node().gpu_price) == (100, "stop", None)
 
 
-def test_a_home_folder_is_spelt_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_is_expanded_to_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
 
     config = node(worker(model="~/m", python="~/v/bin/python"), run_dir="~/run")
@@ -208,14 +208,14 @@ def test_a_configuration_cannot_be_changed() -> None:
         (":9847", ListenAddress("", 9847)),
     ],
 )
-def test_these_are_addresses(text: str, address: ListenAddress) -> None:
+def test_valid_listen_addresses_are_parsed(text: str, address: ListenAddress) -> None:
     assert node(listen={"metrics": text}).listen.metrics_address == address
 
 
 @pytest.mark.parametrize(
     "text", ["", "9847", "h:", "h:65536", "h:-1", "300.0.0.1:1", "1.2:1", "a b:1", "::1:1", "[x]:1"]
 )
-def test_these_are_no_addresses(text: str) -> None:
+def test_invalid_listen_addresses_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="expected an address"):
         node(listen={"metrics": text})
 

@@ -29,7 +29,7 @@ def test_gpus_are_found_by_index_and_by_uuid_in_the_order_of_the_file() -> None:
     assert indices(layout.free) == [1, 3]
 
 
-def test_a_count_gets_the_lowest_that_nobody_asked_for_by_name() -> None:
+def test_a_gpu_count_gets_the_lowest_gpus_not_requested_by_name() -> None:
     config = node(worker("a", gpus=2, port=1), worker("b", gpus=[0], port=2))
 
     layout = place(config, FOUR)
@@ -64,7 +64,7 @@ def test_workers_that_run_keep_their_devices_when_others_come_and_go() -> None:
     }
 
 
-def test_a_device_that_a_worker_got_because_it_was_free_is_not_given_to_another() -> None:
+def test_a_gpu_allocated_by_count_is_not_given_to_a_worker_that_names_it() -> None:
     before = node(worker("counted", gpus=1, port=1))
     after = node(worker("new", gpus=[0], port=2), worker("counted", gpus=1, port=1))
 
@@ -80,13 +80,13 @@ def test_a_new_worker_without_gpus_gets_a_pseudo_device_of_its_own() -> None:
     assert [device.gpu for device in layout.devices] == ["cpu-a", "cpu-b"]
 
 
-def test_simulated_devices_are_not_gpus_that_an_engine_could_see() -> None:
+def test_a_worker_on_simulated_devices_is_not_on_gpus() -> None:
     simulated = (Device("GPU-sim-0000", 0, "Simulated GPU", "sim0"),)
 
     assert not place(node(worker(gpus=[0])), simulated).of("mixed-0").on_gpus
 
 
-def test_what_this_node_lacks_is_refused_with_what_it_has() -> None:
+def test_missing_gpus_are_refused_with_the_available_ones() -> None:
     config = node(worker("a", gpus=[3, 4], port=1), worker("b", gpus=["GPU-9"], port=2))
 
     with pytest.raises(ConfigError) as refused:
@@ -101,7 +101,7 @@ def test_what_this_node_lacks_is_refused_with_what_it_has() -> None:
     assert refused.value.exit_code == 2
 
 
-def test_what_this_node_lacks_is_shown_at_its_line(tmp_path: Path) -> None:
+def test_a_missing_gpu_is_reported_at_its_line(tmp_path: Path) -> None:
     file = tmp_path / "node.yaml"
     file.write_text(
         "workers:\n  - name: a\n    role: mixed\n    model: org/m\n    port: 1\n    gpus: [9]\n"
@@ -114,7 +114,7 @@ def test_what_this_node_lacks_is_shown_at_its_line(tmp_path: Path) -> None:
     assert [problem.line for problem in refused.value.problems] == [6]
 
 
-def test_one_gpu_named_by_index_and_by_uuid_is_seen_to_be_one() -> None:
+def test_one_gpu_named_by_index_and_by_uuid_is_refused_as_a_duplicate() -> None:
     """Only the node knows which index a UUID has: the file alone could not tell."""
     config = node(worker("a", gpus=[1], port=1), worker("b", gpus=["GPU-0001"], port=2))
 
@@ -122,7 +122,7 @@ def test_one_gpu_named_by_index_and_by_uuid_is_seen_to_be_one() -> None:
         place(config, FOUR)
 
 
-def test_an_index_does_not_tell_the_instances_of_a_divided_gpu_apart() -> None:
+def test_the_index_of_a_gpu_divided_into_instances_is_refused() -> None:
     divided = (gpu(0, "MIG-a"), gpu(0, "MIG-b"), gpu(1))
 
     with pytest.raises(ConfigError, match=r"divided into 2 instances\n.*MIG-a, MIG-b"):
@@ -131,13 +131,13 @@ def test_an_index_does_not_tell_the_instances_of_a_divided_gpu_apart() -> None:
     assert place(node(worker(gpus=["MIG-b"])), divided).of("mixed-0").gpus == ("MIG-b",)
 
 
-def test_a_worker_without_gpus_is_refused_on_a_node_that_has_some() -> None:
-    """It would see, and use, everybody's."""
+def test_a_worker_without_gpus_is_refused_on_a_node_with_gpus() -> None:
+    """It would see, and use, all GPUs of the node."""
     with pytest.raises(ConfigError, match="no GPUs given"):
         place(node(worker(gpus=0)), FOUR)
 
 
-def test_gpus_wanted_on_a_node_without_any_are_refused() -> None:
+def test_gpus_requested_on_a_node_without_gpus_are_refused() -> None:
     with pytest.raises(ConfigError, match="this node has none"):
         place(node(worker(gpus=[0])), None)
 
@@ -150,7 +150,7 @@ REQUESTS = st.lists(
 
 @settings(deadline=None)  # the machine may be busy
 @given(wanted=REQUESTS, count=st.integers(1, 8))
-def test_no_device_is_given_twice_and_every_wish_is_met_or_reported(
+def test_no_device_is_given_twice_and_every_request_is_met_or_reported(
     wanted: list[int | tuple[int, ...]], count: int
 ) -> None:
     devices = tuple(gpu(index) for index in range(count))

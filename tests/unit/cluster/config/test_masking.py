@@ -36,7 +36,7 @@ def test_secrets_are_masked_and_the_rest_is_left(text: str, shown: str) -> None:
     assert masked(text) == shown
 
 
-def test_of_a_command_line_the_values_of_options_that_may_be_secrets_are_masked() -> None:
+def test_values_of_secret_options_of_a_command_line_are_masked() -> None:
     argv = ("vllm", "--api-key", "abc", "--port", "1", "--url", "http://u:p@h", "--hf-token=x")
 
     assert masked_arguments(argv) == (
@@ -46,12 +46,12 @@ def test_of_a_command_line_the_values_of_options_that_may_be_secrets_are_masked(
 
 
 @given(WORDS, st.sampled_from(["http://u:{}@host:1", "'u:{}@host'", "--api-key={}", "PASSWORD={}"]))
-def test_no_password_comes_through(password: str, text: str) -> None:
+def test_a_password_is_never_in_the_masked_text(password: str, text: str) -> None:
     assert password not in masked(text.format(password))
 
 
 @pytest.mark.parametrize("again", ["a", "a-.", "://", "u:", "a=b,", "a='", "a: ", "'", "eyJ", "@"])
-def test_a_long_text_is_not_looked_at_again_for_each_of_its_characters(again: str) -> None:
+def test_masking_a_long_text_takes_no_quadratic_time(again: str) -> None:
     # It would take minutes.
     assert masked(again * (100_000 // len(again)))
 
@@ -63,5 +63,5 @@ def test_a_long_text_is_not_looked_at_again_for_each_of_its_characters(again: st
         *((name, False) for name in ("tokenizer", "monkey", "key_file", "--ssl-keyfile", "port")),
     ],
 )
-def test_names_of_secrets_are_known_by_their_words(name: str, is_secret: bool) -> None:
+def test_names_of_secrets_are_recognized_by_their_words(name: str, is_secret: bool) -> None:
     assert is_secret_name(name) is is_secret

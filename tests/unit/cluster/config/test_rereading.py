@@ -17,13 +17,13 @@ def worker(name: str, **more: Any) -> dict[str, Any]:
     return {**whole, "port": 8000 + len(name), "python": "/usr/bin/python3", **more}
 
 
-def test_a_file_that_says_the_same_changes_nothing() -> None:
+def test_an_unchanged_file_changes_nothing() -> None:
     found = reread(node(worker("a")), node(worker("a")))
 
     assert (found.workers, found.taken, found.waits) == ((), (), ())
 
 
-def test_how_a_worker_is_started_is_taken_in_and_the_rest_waits() -> None:
+def test_changed_worker_arguments_are_applied_and_other_changes_deferred() -> None:
     before = node(worker("a"), worker("bb"), cluster="east")
     after = node(
         worker("a", args=["--max-num-seqs", "64"], port=9000), worker("bb"), cluster="west"
@@ -37,7 +37,7 @@ def test_how_a_worker_is_started_is_taken_in_and_the_rest_waits() -> None:
     assert found.waits == ("a: port", "cluster")
 
 
-def test_what_waits_is_told_by_the_keys_that_a_person_looks_for() -> None:
+def test_deferred_changes_are_listed_by_their_keys() -> None:
     listen, tls = {"metrics": "127.0.0.1:9900"}, {"ca_file": "/ca.pem"}
     after = node(worker("a", tls=tls), listen=listen, control={"grpc": {}})
 
@@ -48,7 +48,7 @@ def test_what_waits_is_told_by_the_keys_that_a_person_looks_for() -> None:
     )
 
 
-def test_workers_that_are_new_or_gone_are_taken_in() -> None:
+def test_added_and_removed_workers_are_applied() -> None:
     before = node(worker("a"), worker("bb"))
     after = node(worker("bb"), worker("ccc", gpus=[2, 3]), worker("dddd", gpus=1))
 
@@ -65,7 +65,7 @@ def test_workers_that_are_new_or_gone_are_taken_in() -> None:
 
 
 @pytest.mark.parametrize(("membership", "taken"), [("live", True), ("fixed", False)])
-def test_a_router_that_takes_no_engines_keeps_them_for_the_next_daemon(
+def test_added_and_removed_workers_are_deferred_if_the_router_is_fixed(
     membership: str, taken: bool
 ) -> None:
     router = {"port": 8080, "membership": membership, "python": "/usr/bin/python3"}
@@ -77,7 +77,7 @@ def test_a_router_that_takes_no_engines_keeps_them_for_the_next_daemon(
     assert taken or "a: is no longer in the file, and the router's engines are fixed" in found.waits
 
 
-def test_of_long_arguments_only_what_differs_is_told() -> None:
+def test_only_the_changed_part_of_long_arguments_is_reported() -> None:
     same, end = [f"--option-{number}=value" for number in range(20)], ["--trust-remote-code"]
     before = node(worker("a", args=[*same, "--max-num-seqs", "64", *end]))
 
@@ -94,7 +94,7 @@ def test_of_long_arguments_only_what_differs_is_told() -> None:
     assert told(*end) == f"a: args: {' '.join(same)} --max-num-seqs 64 → none …"
 
 
-def test_secrets_are_not_told() -> None:
+def test_secrets_are_not_reported() -> None:
     before = node(worker("a", env={"TOKEN": "hunter1", "X": "1"}, args=["--api-key", "hunter2"]))
     after = node(worker("a", env={"TOKEN": "hunter3", "X": "1"}, args=["--api-key", "hunter4"]))
 

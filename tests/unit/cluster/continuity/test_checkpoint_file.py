@@ -30,7 +30,7 @@ def content(taken_ns: int, names: int = 0) -> Checkpoint:
     )
 
 
-def test_the_last_that_was_written_is_read(tmp_path: Path) -> None:
+def test_the_last_written_checkpoint_is_read(tmp_path: Path) -> None:
     file = file_in(tmp_path)
     assert file.read(100, OURS) is None
     for taken_ns in range(1, 4):
@@ -50,7 +50,7 @@ def test_an_interrupted_write_leaves_the_previous_checkpoint(tmp_path: Path) -> 
     assert file_in(tmp_path).read(100, OURS) == content(3, names=10)
 
 
-def test_when_the_lock_was_removed_the_newest_counts(tmp_path: Path) -> None:
+def test_the_newest_checkpoint_is_used_if_the_lock_was_removed(tmp_path: Path) -> None:
     file = file_in(tmp_path)
     for taken_ns in (1, 2):
         file.write(content(taken_ns))
@@ -135,7 +135,7 @@ def test_the_last_daemons_checkpoint_is_preferred_to_an_earlier_daemons(tmp_path
     assert file_in(tmp_path).read(100, OURS) == content(3)
 
 
-def test_it_is_written_into_the_locked_folder(tmp_path: Path) -> None:
+def test_a_checkpoint_is_written_into_the_locked_folder(tmp_path: Path) -> None:
     aside, theirs = tmp_path / "aside", tmp_path / "theirs"
     aside.mkdir()
     theirs.mkdir()

@@ -38,7 +38,7 @@ def checkpoint() -> Checkpoint:
 TEXT = encode(HERE, checkpoint())
 
 
-def test_it_comes_back_as_it_was() -> None:
+def test_a_checkpoint_is_decoded_as_it_was_encoded() -> None:
     assert decode(TEXT, HERE, NOW_NS) == checkpoint()
 
 
@@ -108,7 +108,9 @@ JSON = st.recursive(
 
 
 @given(st.data(), JSON)
-def test_no_manipulated_checkpoint_does_harm(data: st.DataObject, value: object) -> None:
+def test_a_manipulated_checkpoint_is_refused_or_leaves_a_balanced_ledger(
+    data: st.DataObject, value: object
+) -> None:
     """It is refused, or a ledger can continue from it."""
     body = at = json.loads(TEXT.partition(b"\n")[2])
     while True:

@@ -114,7 +114,7 @@ def test_a_reused_pid_is_read_again(status: EngineStatus) -> None:
     assert not node.see(status).learned(status)
 
 
-def test_the_hours_without_a_daemon_count() -> None:
+def test_the_hours_without_a_daemon_add_to_the_age_of_learned_data() -> None:
     node = LearningNode(left_by()).see(STATUS, now=NOW + 3600)
 
     (known,) = node.learned().limits.decode

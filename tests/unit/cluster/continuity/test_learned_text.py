@@ -69,7 +69,7 @@ def sampled(classes: int, samples: int) -> LearnedLimits:
         max_size=80,
     )
 )
-def test_what_is_read_is_what_was_written(
+def test_learned_data_is_decoded_as_it_was_encoded(
     steps: list[tuple[float, float, int, float]],
 ) -> None:
     cost = StepCost()
@@ -197,7 +197,7 @@ def test_any_file_is_refused_or_usable(path: tuple[Any, ...], value: Any) -> Non
             assert share is None or 0 <= share <= 1
 
 
-def test_a_rank_is_known_once() -> None:
+def test_a_duplicate_rank_is_refused() -> None:
     cost = costs_of(40)
 
     with pytest.raises(ValueError, match="twice"):

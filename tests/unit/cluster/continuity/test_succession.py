@@ -132,7 +132,7 @@ def test_a_node_that_was_out_of_service_begins_at_zero(tmp_path: Path) -> None:
     assert continuity(tmp_path, Ledger(), STARTED).resume([GPU], late_ns, "", "") is not None
 
 
-def test_a_daemon_that_dies_early_passes_on_what_it_found(tmp_path: Path) -> None:
+def test_a_checkpoint_outlives_a_daemon_that_dies_before_saving(tmp_path: Path) -> None:
     """The lock names it, and no longer the one that wrote the checkpoint."""
     left_behind(tmp_path)
     resumed(tmp_path)

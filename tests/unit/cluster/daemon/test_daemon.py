@@ -94,7 +94,7 @@ def end(folder: Path) -> None:
     assert entry.pid not in children()
 
 
-def test_a_planned_end_stops_the_engines(folder: Path) -> None:
+def test_a_planned_shutdown_stops_the_engines(folder: Path) -> None:
     async def story() -> int:
         daemon = make(folder)
         async with daemon.running():
@@ -104,7 +104,7 @@ def test_a_planned_end_stops_the_engines(folder: Path) -> None:
     assert left_behind(RunFolder(folder / "run")) == ()
 
 
-def test_a_daemon_that_was_told_to_leave_its_engines_does(folder: Path) -> None:
+def test_a_daemon_told_to_leave_its_engines_leaves_them_running(folder: Path) -> None:
     async def story() -> int:
         daemon = make(folder)
         async with daemon.running():
@@ -116,7 +116,7 @@ def test_a_daemon_that_was_told_to_leave_its_engines_does(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("on_failure", "lives"), [("leave", True), ("stop", False)])
-def test_a_daemon_that_fails_treats_its_engines_as_it_was_made_to(
+def test_a_failing_daemon_stops_or_leaves_its_engines_as_configured(
     folder: Path, on_failure: AtEnd, lives: bool
 ) -> None:
     pids: list[int] = []
@@ -135,7 +135,7 @@ def test_a_daemon_that_fails_treats_its_engines_as_it_was_made_to(
 
 
 @pytest.mark.parametrize("removed", ["folder", "lock", "journal.json", "logs", "w.sock"])
-def test_a_run_folder_that_was_deleted_is_restored_and_the_next_daemon_adopts(
+def test_a_deleted_run_folder_is_restored_and_the_next_daemon_adopts_the_worker(
     folder: Path, removed: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "_LOOK_SECONDS", 0.05)
@@ -177,7 +177,7 @@ def test_a_run_folder_that_was_deleted_is_restored_and_the_next_daemon_adopts(
     assert not procfs.is_alive(pid)
 
 
-def test_a_daemon_of_a_new_folder_misses_nothing(
+def test_a_daemon_in_a_new_run_folder_restores_nothing(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -192,10 +192,10 @@ def test_a_daemon_of_a_new_folder_misses_nothing(
     assert "recreated" not in caplog.text
 
 
-def test_a_daemon_takes_the_lock_over_in_name_once_it_has_taken_the_accounting_over(
+def test_a_daemon_that_dies_before_resuming_leaves_the_lock_to_its_predecessor(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A checkpoint that bears another name than the lock is not gone on from."""
+    """A checkpoint is not resumed if the lock names another daemon than it does."""
     lock = RunFolder(folder / "run").lock
     with RunLock(lock):
         pass
@@ -215,8 +215,8 @@ def test_a_daemon_takes_the_lock_over_in_name_once_it_has_taken_the_accounting_o
     assert lock.read_text() == "4711 99\n"
 
 
-def test_the_next_daemon_shows_an_engine_as_what_it_was_started(folder: Path) -> None:
-    """Another role in the file changes nothing for the process that runs."""
+def test_an_adopted_engine_keeps_the_role_it_was_started_with(folder: Path) -> None:
+    """Another role in the node file does not change the running process."""
 
     async def first() -> int:
         daemon = make(folder)
@@ -245,7 +245,7 @@ def test_the_next_daemon_shows_an_engine_as_what_it_was_started(folder: Path) ->
         ("leave", signal.SIGINT, False),
     ],
 )
-def test_a_signal_means_what_the_node_file_says(
+def test_sigterm_stops_or_leaves_engines_as_configured_and_sigint_stops_them(
     folder: Path, on_sigterm: str, sign: signal.Signals, lives: bool
 ) -> None:
     async def story() -> int:
@@ -262,10 +262,10 @@ def test_a_signal_means_what_the_node_file_says(
 
 
 @pytest.mark.parametrize("left", [False, True])
-def test_told_to_end_before_it_could_listen_a_daemon_ends_what_is_left_and_starts_nothing(
+def test_a_sigterm_before_startup_ends_left_workers_and_starts_none(
     folder: Path, left: bool
 ) -> None:
-    """As an init does it whose daemon is down: the signal waits until it is listened to."""
+    """As an init may do: the signal is blocked until the daemon handles it."""
 
     async def first() -> int:
         daemon = make(folder)
@@ -289,7 +289,7 @@ def test_told_to_end_before_it_could_listen_a_daemon_ends_what_is_left_and_start
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_a_hangup_ends_a_demo_and_not_a_node(folder: Path, ends: bool) -> None:
+def test_sighup_ends_a_daemon_only_if_so_configured(folder: Path, ends: bool) -> None:
     async def story() -> bool:
         daemon = make(folder)
         serving = asyncio.create_task(run(daemon, lambda _snapshot: None, hangup_ends=ends))
@@ -304,7 +304,7 @@ def test_a_hangup_ends_a_demo_and_not_a_node(folder: Path, ends: bool) -> None:
     assert asyncio.run(story()) is ends
 
 
-def test_a_terminal_that_is_gone_is_no_reason_to_end(
+def test_a_closed_terminal_does_not_end_the_daemon(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def gone(_snapshot: Snapshot) -> None:
@@ -320,7 +320,7 @@ def test_a_terminal_that_is_gone_is_no_reason_to_end(
     assert caplog.text.count("no more lines are printed") == 1
 
 
-def test_garbage_is_looked_for_seldom_while_a_daemon_runs_and_as_before_after_it(
+def test_the_garbage_collection_threshold_is_raised_while_a_daemon_runs(
     folder: Path,
 ) -> None:
     async def story() -> int:
@@ -337,10 +337,10 @@ def test_garbage_is_looked_for_seldom_while_a_daemon_runs_and_as_before_after_it
     assert gc.get_threshold() == before
 
 
-def test_whatever_part_of_it_fails_is_shown_and_neither_daemon_nor_engine_ends(
+def test_a_failing_part_fails_its_collector_and_ends_no_daemon(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A defect in the middle of each of its parts at once, and then none any more."""
+    """All parts fail at once, and then recover."""
     quickly = partial(keep_running, backoff=Backoff(0.02), steady_seconds=0.05)
     monkeypatch.setattr("disagg_cluster.daemon.main_loop.keep_running", quickly)
     monkeypatch.setattr(
@@ -396,10 +396,10 @@ def test_whatever_part_of_it_fails_is_shown_and_neither_daemon_nor_engine_ends(
     asyncio.run(story())
 
 
-def test_while_an_older_checkpoint_is_stuck_nothing_newer_is_shown_and_soon_nothing(
+def test_accounts_are_frozen_and_become_stale_while_a_checkpoint_is_stuck(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A successor goes on from the older one: what was shown since would be counted twice."""
+    """The next daemon resumes from the older one and would count newer seconds twice."""
     monkeypatch.setattr(main_loop, "TICK_SECONDS", 0.02)
     refused, save, is_stuck = asyncio.Semaphore(0), Succession.save, False
 
@@ -446,10 +446,8 @@ class HeldClock:
         return time.time() + self.held_seconds
 
 
-def test_a_round_that_takes_long_moves_no_timestamp(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither while it is taken nor from the first on: where the page begins stands still."""
+def test_a_slow_round_shifts_no_timestamp(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wall-clock offset of the page stays constant."""
     monkeypatch.setattr(main_loop, "TICK_SECONDS", 0.02)
     clock, advance, offsets = HeldClock(), Ledger.advance, []
     monkeypatch.setattr(main_loop, "time", clock)

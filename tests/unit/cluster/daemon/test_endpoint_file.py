@@ -21,7 +21,7 @@ from disagg_exporter.http.listen import ListenAddress
 ADDRESS = ListenAddress("::1", 9847)
 
 
-def test_who_serves_leaves_word_and_takes_it_away(tmp_path: Path) -> None:
+def test_an_endpoint_file_is_written_and_removed_at_the_end(tmp_path: Path) -> None:
     place = tmp_path / "whereabouts.json"
     listen = Listen(web_config="/etc/disagg-node/web.yml")
 
@@ -30,8 +30,8 @@ def test_who_serves_leaves_word_and_takes_it_away(tmp_path: Path) -> None:
     assert not place.exists()
 
 
-def test_word_of_who_lives_no_more_counts_for_nothing(tmp_path: Path) -> None:
-    """A pid is used again; together with its start it is not."""
+def test_an_endpoint_file_of_a_dead_process_is_ignored(tmp_path: Path) -> None:
+    """A pid may be reused, so the start time must match too."""
     place = tmp_path / "whereabouts.json"
     with EndpointFile(place, ADDRESS, Listen()):
         told = json.loads(place.read_text())
@@ -41,7 +41,7 @@ def test_word_of_who_lives_no_more_counts_for_nothing(tmp_path: Path) -> None:
             assert read_endpoint(place) is None
 
 
-def test_word_that_somebody_else_has_left_since_is_not_taken_away(tmp_path: Path) -> None:
+def test_an_endpoint_file_of_a_second_daemon_is_not_removed(tmp_path: Path) -> None:
     """The end of a first daemon must not hide a second."""
     place = tmp_path / "whereabouts.json"
     second = ListenAddress("::1", 9848)
@@ -54,7 +54,7 @@ def test_word_that_somebody_else_has_left_since_is_not_taken_away(tmp_path: Path
             assert read_endpoint(place) == DaemonEndpoint(second)
 
 
-def test_word_that_somebody_removed_is_left_again_and_is_private(tmp_path: Path) -> None:
+def test_a_removed_endpoint_file_is_noticed_and_rewritten_as_private(tmp_path: Path) -> None:
     place = tmp_path / "whereabouts.json"
     with EndpointFile(place, ADDRESS, Listen()) as word:
         place.unlink()
@@ -67,13 +67,13 @@ def test_word_that_somebody_removed_is_left_again_and_is_private(tmp_path: Path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[" * 9000, '{"pid": "x"}', "{}", "\N{SNOWMAN}"])
-def test_what_is_no_such_word_counts_for_nothing(text: str, tmp_path: Path) -> None:
+def test_a_malformed_endpoint_file_is_ignored(text: str, tmp_path: Path) -> None:
     (tmp_path / "odd").write_text(text, encoding="utf-8")
 
     assert read_endpoint(tmp_path / "odd") is None
 
 
-def test_an_address_that_is_none_counts_for_nothing(tmp_path: Path) -> None:
+def test_an_endpoint_file_with_an_invalid_address_is_ignored(tmp_path: Path) -> None:
     with EndpointFile(tmp_path / "word", ADDRESS, Listen()):
         told = json.loads((tmp_path / "word").read_text()) | {"address": "nowhere"}
         (tmp_path / "word").write_text(json.dumps(told))
@@ -81,8 +81,8 @@ def test_an_address_that_is_none_counts_for_nothing(tmp_path: Path) -> None:
         assert read_endpoint(tmp_path / "word") is None
 
 
-def test_what_another_user_wrote_counts_for_nothing(tmp_path: Path) -> None:
-    """Passwords go where it says."""
+def test_an_endpoint_file_of_another_user_is_ignored(tmp_path: Path) -> None:
+    """A client sends its password to that address."""
     with EndpointFile(tmp_path / "word", ADDRESS, Listen()):
         try:
             os.chown(tmp_path / "word", 12345, 12345)
@@ -92,7 +92,7 @@ def test_what_another_user_wrote_counts_for_nothing(tmp_path: Path) -> None:
         assert read_endpoint(tmp_path / "word") is None
 
 
-def test_a_folder_that_takes_no_file_stops_no_daemon(
+def test_an_unwritable_folder_is_logged_and_stops_no_daemon(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -112,23 +112,23 @@ def test_a_folder_that_takes_no_file_stops_no_daemon(
         ("gpu-7", "https://gpu-7:9847"),
     ],
 )
-def test_a_server_is_reached_where_it_listens(host: str, root: str) -> None:
+def test_a_listen_address_gives_a_url_reachable_on_this_node(host: str, root: str) -> None:
     assert near_url(ListenAddress(host, 9847), "https") == root
 
 
-def test_a_node_file_says_where_its_daemon_will_answer() -> None:
+def test_the_listen_section_of_a_node_file_gives_the_endpoint() -> None:
     assert of_file(Listen(metrics="10.0.0.7:1")) == DaemonEndpoint(ListenAddress("10.0.0.7", 1))
 
 
-def test_what_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
-    """Where nobody said where folders are, another user may have laid it there."""
+def test_a_fifo_in_place_of_the_endpoint_file_does_not_block(tmp_path: Path) -> None:
+    """In the default folder, another user may have created it."""
     os.mkfifo(tmp_path / "word")
 
     assert read_endpoint(tmp_path / "word") is None
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    """Who laid it is not who wrote what it leads to."""
+    """The owner of a link need not be the owner of its target."""
     with EndpointFile(tmp_path / "word", ADDRESS, Listen()):
         (tmp_path / "link").symlink_to("word")
 

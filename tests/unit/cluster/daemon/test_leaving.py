@@ -28,7 +28,7 @@ def starting(since: float, state: str = "starting") -> Snapshot:
     return replace(GOLDEN, workers=(worker,))
 
 
-def test_a_wait_is_told_after_two_seconds_and_every_ten() -> None:
+def test_a_wait_is_reported_after_two_seconds_and_every_ten() -> None:
     waits = WaitReports()
     now = {"w": "starting"}
     told = [[*waits.lines(starting(100.0), at, now)] for at in (101.0, 102.0, 103.0, 111.9, 112.0)]
@@ -39,11 +39,11 @@ def test_a_wait_is_told_after_two_seconds_and_every_ten() -> None:
     assert [*waits.lines(starting(115.0, "ready"), 200.0, {"w": "ready"})] == []
 
 
-def test_of_a_wait_that_has_ended_since_the_last_snapshot_nothing_is_told() -> None:
+def test_a_wait_that_ended_since_the_last_snapshot_is_not_reported() -> None:
     assert [*WaitReports().lines(starting(100.0), 102.0, {"w": "ready"})] == []
 
 
-def test_who_asks_it_to_end_is_answered_with_what_is_waited_for() -> None:
+def test_the_shutdown_message_names_what_is_waited_for() -> None:
     failed = WorkerStatus("decode-9", "failed", 0, None)
     ready = replace(GOLDEN, workers=(WorkerStatus("prefill-0", "ready", 0, 1.0), failed))
 
@@ -55,7 +55,7 @@ def test_who_asks_it_to_end_is_answered_with_what_is_waited_for() -> None:
     assert "no worker of ours runs" in ending_text(None, 0.0, leaves=False)
 
 
-def test_the_end_says_what_was_done_since_the_beginning_only() -> None:
+def test_the_summary_counts_only_what_was_done_in_this_run() -> None:
     [account] = GOLDEN.accounts[:1]
     cells = {Cell(Role.PREFILL, Use.PREFILL): 10.0, Cell(Role.PREFILL, Use.DECODE): 40.0}
     more = {Cell(Role.PREFILL, Use.PREFILL): 14.0, Cell(Role.PREFILL, Use.DECODE): 48.0}
@@ -68,7 +68,7 @@ def test_the_end_says_what_was_done_since_the_beginning_only() -> None:
     assert "P:D" not in summary_text(first, first)
 
 
-def test_a_short_run_is_told_that_its_last_seconds_were_not_booked_yet() -> None:
+def test_the_summary_of_a_short_run_names_seconds_not_yet_accounted() -> None:
     [account], [device] = GOLDEN.accounts[:1], GOLDEN.devices[:1]
     cells = {Cell(Role.PREFILL, Use.PREFILL): 4.0}
     first = Snapshot(0, 0.0, 0, devices=(device,))
@@ -81,7 +81,7 @@ def test_a_short_run_is_told_that_its_last_seconds_were_not_booked_yet() -> None
     assert "not in it" not in booked
 
 
-def test_where_nothing_runs_it_is_said_what_was_looked_for() -> None:
+def test_without_engines_a_message_names_what_was_scanned_for() -> None:
     text = nothing_found_text(Attach())
 
     assert "this machine's processes, for vLLM, SGLang, TensorRT-LLM and Dynamo" in text

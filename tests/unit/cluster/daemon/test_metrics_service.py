@@ -22,7 +22,7 @@ def front(web_config: Path | None = None) -> MetricsService:
     return made
 
 
-def test_without_a_web_config_the_page_is_open_and_no_collector_speaks_of_one() -> None:
+def test_without_a_web_config_the_page_is_open_and_has_no_web_config_collector() -> None:
     serving = front()
     with serving.running() as address:
         connection = http.client.HTTPConnection("127.0.0.1", address.port, timeout=20)
@@ -33,7 +33,7 @@ def test_without_a_web_config_the_page_is_open_and_no_collector_speaks_of_one() 
         assert serving.collectors() == ()
 
 
-def test_job_files_are_kept_while_it_runs(tmp_path: Path) -> None:
+def test_job_files_exist_while_the_service_runs(tmp_path: Path) -> None:
     bridges = Bridges(hpc_job_dir=str(tmp_path))
     serving = MetricsService(Listen(metrics="127.0.0.1:0"), bridges, "gpu-7", lambda: 0.0)
     with serving.running():
@@ -45,7 +45,7 @@ def test_job_files_are_kept_while_it_runs(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_with_one_the_page_is_served_as_it_says(tmp_path: Path) -> None:
+def test_with_a_tls_web_config_the_page_is_served_over_https(tmp_path: Path) -> None:
     write_files(tmp_path, {"web.yml": TLS})
     serving = front(tmp_path / "web.yml")
     with serving.running() as address:
@@ -59,7 +59,7 @@ def test_with_one_the_page_is_served_as_it_says(tmp_path: Path) -> None:
         assert [(c.collector, c.success) for c in serving.collectors()] == [("web_config", True)]
 
 
-def test_a_wrong_one_serves_nothing(tmp_path: Path) -> None:
+def test_an_invalid_web_config_is_refused(tmp_path: Path) -> None:
     write_files(tmp_path, {"web.yml": "tls_server_config: {cert_file: cert.pem}\n"})
 
     with pytest.raises(ConfigError), front(tmp_path / "web.yml").running():

@@ -131,7 +131,7 @@ class Stage:
         return names
 
 
-def test_one_that_has_ended_is_forgotten_while_another_still_ends(tmp_path: Path) -> None:
+def test_an_ended_worker_is_removed_while_another_still_ends(tmp_path: Path) -> None:
     stage = Stage(tmp_path, node(worker("a", 1001), worker("b", 1002), worker("c", 1003)))
 
     async def story() -> None:
@@ -150,7 +150,7 @@ def test_one_that_has_ended_is_forgotten_while_another_still_ends(tmp_path: Path
     asyncio.run(story())
 
 
-def test_one_that_waits_for_a_port_begins_as_the_file_says_by_then(tmp_path: Path) -> None:
+def test_a_worker_waiting_for_a_port_starts_with_the_latest_node_file(tmp_path: Path) -> None:
     stage = Stage(tmp_path, node(worker("a", 1001), worker("b", 1002)))
 
     async def story() -> None:
@@ -167,7 +167,7 @@ def test_one_that_waits_for_a_port_begins_as_the_file_says_by_then(tmp_path: Pat
     asyncio.run(story())
 
 
-def test_one_that_cannot_be_ended_is_ended_again_and_the_others_go(
+def test_a_worker_that_cannot_be_ended_is_retried_and_others_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(roster_module, "_AGAIN_SECONDS", 0.0)
@@ -189,7 +189,7 @@ def test_one_that_cannot_be_ended_is_ended_again_and_the_others_go(
     asyncio.run(story())
 
 
-def test_a_daemon_that_ends_takes_no_worker_and_lets_none_go(tmp_path: Path) -> None:
+def test_a_closed_roster_reports_that_the_daemon_is_stopping(tmp_path: Path) -> None:
     stage = Stage(tmp_path, node(worker("a", 1001)))
 
     async def story() -> None:
@@ -211,7 +211,7 @@ class WrittenFile:
         self.says = self.says.model_copy(update={"listen": listen})
 
 
-def test_what_options_say_in_place_of_the_file_waits_for_no_other_daemon(
+def test_settings_overridden_by_options_are_not_reported_as_deferred(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def as_started(said: NodeConfig) -> NodeConfig:
@@ -226,12 +226,12 @@ def test_what_options_say_in_place_of_the_file_waits_for_no_other_daemon(
     assert asyncio.run(file.read(LOOK)).explanation == ()
     written.listens("127.0.0.1:9900")
     assert asyncio.run(file.read(LOOK)).deferred == ("listen.metrics",)
-    # Nothing takes it in, so it goes on to wait.
+    # A reload does not apply it, so it stays deferred.
     assert asyncio.run(file.read(RereadNodeFile())).deferred == ("listen.metrics",)
     assert asyncio.run(file.read(RereadNodeFile())).deferred == ("listen.metrics",)
 
 
-def test_a_look_at_a_file_leaves_it_untaken_unless_it_says_nothing_new(
+def test_a_dry_run_marks_a_node_file_as_read_only_if_it_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "node.yaml"
@@ -255,8 +255,10 @@ def test_a_look_at_a_file_leaves_it_untaken_unless_it_says_nothing_new(
     asyncio.run(story())
 
 
-def test_only_what_was_shown_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where what is shown reads the same: values of the environment are not shown."""
+def test_a_reload_is_refused_if_the_file_changed_since_the_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if only a value of the environment changed, which a dry run does not show."""
     stage = Stage(tmp_path, node(worker("a", 1001)))
     written = WrittenFile(stage, monkeypatch)
     file = NodeFileReloader(tmp_path / "node.yaml", stage.config, stage.roster)
@@ -278,13 +280,13 @@ def test_only_what_was_shown_is_taken_in(tmp_path: Path, monkeypatch: pytest.Mon
         taken = await file.read(RereadNodeFile(digest=looked.digest))
         assert taken.workers == ("a",)
         assert stage.crew.specs["a"].command.env["TOKEN"] == "one"
-        # What the daemon runs on is another by now: what was shown is no longer what would change.
+        # The running configuration has changed, so the dry run is no longer valid.
         assert (await file.read(RereadNodeFile(digest=looked.digest))).refusal == refused
 
     asyncio.run(story())
 
 
-def test_of_two_reloads_at_once_the_later_look_at_the_file_holds(
+def test_of_two_concurrent_reloads_the_later_read_of_the_file_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = Stage(tmp_path, node(worker("a", 1001)))

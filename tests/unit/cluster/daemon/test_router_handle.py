@@ -36,7 +36,7 @@ def standins(**router: Any) -> tuple[NodeConfig, Router]:
     return config, config.router
 
 
-def test_the_router_is_told_every_engine_that_has_half_of_a_request_to_do() -> None:
+def test_the_router_command_lists_every_prefill_and_decode_engine() -> None:
     command = router_command(*standins())
 
     assert command.argv == (
@@ -51,7 +51,7 @@ def test_the_router_is_told_every_engine_that_has_half_of_a_request_to_do() -> N
     assert command.env == {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
 
-def test_a_file_may_say_more_to_the_router() -> None:
+def test_router_settings_of_the_node_file_reach_its_command() -> None:
     command = router_command(
         *standins(
             host="0.0.0.0",
@@ -74,7 +74,7 @@ def test_a_file_may_say_more_to_the_router() -> None:
     assert command.env == {"NO_PROXY": "mine", "no_proxy": "127.0.0.1,10.0.0.7,10.0.0.8"}
 
 
-def test_a_mooncake_engine_is_named_with_the_port_on_which_it_says_who_it_is() -> None:
+def test_a_mooncake_engine_is_listed_with_its_side_channel_port() -> None:
     transfer = {"connector": "MooncakeConnector", "side_channel_port": 9000}
     config = node(
         worker("prefill-0", role="prefill", port=8100, kv_transfer=transfer),
@@ -89,7 +89,7 @@ def test_a_mooncake_engine_is_named_with_the_port_on_which_it_says_who_it_is() -
     assert argv[first : first + 3] == ("--prefill", "http://127.0.0.1:8100", "9000")
 
 
-def test_an_engine_is_called_by_its_worker_or_by_where_it_is() -> None:
+def test_a_router_engine_is_named_by_its_worker_or_its_address() -> None:
     assert router_engines(*standins(decode=["http://10.0.0.8:8200"])) == (
         RouterEngine("http://127.0.0.1:8100", "prefill-0", Phase.PREFILL),
         RouterEngine("http://127.0.0.1:8101", "prefill-1", Phase.PREFILL),
@@ -102,15 +102,15 @@ def test_an_engine_is_called_by_its_worker_or_by_where_it_is() -> None:
     ("deadlines", "seconds"),
     [({}, 960.0), ({"stop_seconds": 3}, 960.0), ({"start_seconds": 20}, 20.0)],
 )
-def test_unless_told_the_router_may_take_longer_to_start_than_its_slowest_engine(
+def test_the_default_router_start_deadline_exceeds_that_of_its_engines(
     deadlines: dict[str, float], seconds: float
 ) -> None:
-    """It listens only when all of them are well."""
+    """It listens only when all of them are healthy."""
     assert start_seconds(*standins(deadlines=deadlines)) == seconds
 
 
-def test_the_router_is_kept_as_a_worker_whose_health_is_its_own() -> None:
-    """Its /readiness says no when engines are gone; killing the router would bring none back."""
+def test_the_router_is_supervised_as_a_worker_by_its_own_liveness() -> None:
+    """Its /readiness fails if engines are gone, and killing the router would not restore them."""
     config, router = standins(
         port=80, deadlines={"drain_seconds": 20, "stop_seconds": 5}, restart={"crash_limit": 9}
     )
@@ -125,7 +125,7 @@ def test_the_router_is_kept_as_a_worker_whose_health_is_its_own() -> None:
     assert (post.policy.start_seconds, post.policy.crash_limit) == (960.0, 9)
 
 
-def test_the_router_itself_waits_for_the_requests_it_has_when_it_is_told_to_end() -> None:
+def test_the_router_drains_itself_within_its_stop_deadline() -> None:
     config, router = standins(deadlines={"drain_seconds": 20, "stop_seconds": 5})
 
     waits = router_spec(config, router, Path("router.log")).policy
@@ -180,14 +180,14 @@ def watched(*looks: tuple[int | None, Told]) -> RouterWatch:
     return watch
 
 
-def test_a_router_is_counted_from_the_first_look_on_and_through_its_restarts() -> None:
+def test_router_requests_are_counted_from_the_first_scrape_across_restarts() -> None:
     watch = watched((7, page(100)), (7, page(110, errors=1)), (None, ""), (8, page(5)))
 
     assert watch.status().counts == RouterCounts(15.0, {(Phase.PREFILL, PREFILL.url): 1.0})
     assert watch.status().page is not None
 
 
-def test_a_new_process_has_counted_from_nothing_even_if_it_has_counted_more() -> None:
+def test_counters_of_a_new_router_process_start_from_zero() -> None:
     watch = watched((7, page(100)), (8, page(150)))
 
     assert watch.status().counts == RouterCounts(150.0, {(Phase.PREFILL, PREFILL.url): 0.0})
@@ -201,7 +201,7 @@ def durations(requests: int) -> bytes:
     return page(requests) + ("".join(buckets) + name % ("sum", "", 2 * requests)).encode()
 
 
-def test_what_a_router_clocks_of_requests_is_counted_through_its_restarts() -> None:
+def test_request_durations_of_a_router_are_counted_across_restarts() -> None:
     watch = watched((1, durations(10)), (1, page(11)), (1, durations(13)), (2, durations(20)))
 
     counts = watch.counts()
@@ -211,7 +211,7 @@ def test_what_a_router_clocks_of_requests_is_counted_through_its_restarts() -> N
     assert (duration.total, duration.sum) == (3 + 20, 2 * 23)
 
 
-def test_durations_that_come_after_other_pages_are_counted_from_the_first() -> None:
+def test_durations_first_seen_on_a_later_page_are_counted_from_zero() -> None:
     """A real router shows none for seconds after its first requests."""
     watch = watched((1, page(0)), (1, page(30)), (1, durations(32)), (1, durations(40)))
 
@@ -220,11 +220,11 @@ def test_durations_that_come_after_other_pages_are_counted_from_the_first() -> N
     assert duration.total == 40
 
 
-def test_a_router_before_its_first_request_clocks_nothing() -> None:
+def test_a_router_before_its_first_request_has_no_durations() -> None:
     assert watched((1, page(0)), (1, page(0))).counts().by_model == {}
 
 
-def test_a_router_that_does_not_answer_shows_its_counters_alone(
+def test_an_unreachable_router_keeps_its_counters_and_fails_its_collector(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO):
@@ -238,7 +238,7 @@ def test_a_router_that_does_not_answer_shows_its_counters_alone(
     assert caplog.messages == ["router: metrics page: no answer"]
 
 
-def test_a_router_that_answers_again_is_said_to_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_router_that_recovers_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         watch = watched((7, "a"), (7, "a"), (7, page(1)), (7, page(2)))
 
@@ -249,20 +249,20 @@ def test_a_router_that_answers_again_is_said_to_once(caplog: pytest.LogCaptureFi
     assert watch.collectors()[0].success
 
 
-def test_while_no_router_runs_nothing_is_said_of_its_page() -> None:
+def test_a_router_that_does_not_run_has_no_page_and_no_collector() -> None:
     watch = watched((7, page(1)), (None, ""))
 
     assert (watch.status().page, watch.collectors()) == (None, ())
 
 
-def test_a_page_of_somebody_else_is_a_failed_look() -> None:
+def test_a_page_that_is_not_of_a_router_is_a_failed_scrape() -> None:
     watch = watched((7, b"<html>\n"))
 
     assert watch.status().counts is None
     assert not watch.collectors()[0].success
 
 
-def test_what_nobody_foresaw_of_a_page_fails_one_look_and_the_next_is_taken(
+def test_an_unexpected_parsing_error_fails_only_that_scrape(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trips = iter((ValueError("a bug of ours"),))
@@ -283,7 +283,7 @@ def test_what_nobody_foresaw_of_a_page_fails_one_look_and_the_next_is_taken(
     assert recovered.status().page is not None
 
 
-def test_a_watch_that_ends_for_a_defect_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_router_watch_that_fails_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     quickly = partial(keep_running, backoff=Backoff(0.001), steady_seconds=0.001)
     monkeypatch.setattr("disagg_cluster.daemon.main_loop.keep_running", quickly)
     trips = iter((ValueError("a bug of ours"), KeyError("another")))

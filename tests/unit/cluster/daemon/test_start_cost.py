@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 
-def test_a_daemon_that_launches_loads_neither_finders_nor_what_draws_a_view() -> None:
-    """All of it is loaded before anybody is told how adopted workers stand."""
+def test_a_launching_daemon_loads_no_discovery_or_terminal_modules() -> None:
+    """Loading modules delays the first status of adopted workers."""
     wanted = "disagg_cluster.daemon.daemon", "disagg_cluster.top.terminal.presence"
     code = f"import sys\nfor m in {wanted!r}: __import__(m)\nprint(*sys.modules, sep='\\n')"
 

@@ -34,7 +34,7 @@ def test_the_line_shows_ratio_share_and_busy_gpus() -> None:
     )
 
 
-def test_the_line_says_how_many_workers_are_paused() -> None:
+def test_the_line_shows_the_number_of_paused_workers() -> None:
     snapshot = _snapshot(0.5, 0.5)
     paused = replace(snapshot.workers[0], paused=True)
 

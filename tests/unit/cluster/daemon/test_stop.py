@@ -69,7 +69,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_what_stands_in_front_ends_before_the_others_are_asked(
+def test_a_router_is_ended_before_the_engines_are_drained(
     folder: RunFolder, tmp_path: Path
 ) -> None:
     router = replace(tiny_spec(folder.path, name="router"), in_front=True)
@@ -92,7 +92,7 @@ def test_what_stands_in_front_ends_before_the_others_are_asked(
     assert not any(procfs.is_alive(pid) for pid in pids.values())
 
 
-def test_a_stop_without_a_daemon_keeps_pauses_also_of_workers_that_have_gone(
+def test_a_stop_without_a_daemon_keeps_pauses_also_of_ended_workers(
     folder: RunFolder, tmp_path: Path
 ) -> None:
     posts = tiny_spec(folder.path, name="gone"), tiny_spec(folder.path, name="stays")
@@ -133,7 +133,7 @@ def test_without_a_daemon_and_without_workers_there_is_nothing_to_do(
     assert not nowhere.exists()
 
 
-def test_a_process_that_no_journal_names_is_told_and_left_alone(
+def test_a_process_in_no_journal_is_reported_and_left_running(
     folder: RunFolder, stranger: int
 ) -> None:
     assert unnamed(folder, []) == (("w", stranger),)
@@ -148,10 +148,10 @@ def test_a_process_that_no_journal_names_is_told_and_left_alone(
 
 
 @pytest.mark.parametrize("lost", ["journal", "folder"])
-def test_workers_whose_journal_is_lost_are_told_of_and_ended(
+def test_workers_whose_journal_is_lost_are_reported_and_ended(
     folder: RunFolder, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Their pages tell of no requests, and nobody knows what deadlines they had.
+    # Their pages report no requests, and their deadlines are unknown.
     monkeypatch.setattr(unrecorded_workers, "_USUAL", RestartPolicy(drain_seconds=0.2))
     pids = leave(folder, replace(tiny_spec(folder.path), log_path=folder.log("w")))
     folder.journal.unlink() if lost == "journal" else shutil.rmtree(folder.path)
@@ -193,7 +193,7 @@ def test_a_helper_that_outlived_its_worker_and_its_journal_is_ended(
     assert is_gone(helper, 0)
 
 
-def test_the_daemon_of_a_deleted_folder_is_found_and_asked_to_stop(
+def test_the_daemon_of_a_deleted_run_folder_is_found_and_stopped(
     folder: RunFolder, tmp_path: Path
 ) -> None:
     ear = Ear(tmp_path)
@@ -220,7 +220,9 @@ def test_the_daemon_of_a_deleted_folder_is_found_and_asked_to_stop(
         ear.close()
 
 
-def test_workers_that_were_not_asked_for_are_told_of(folder: RunFolder, tmp_path: Path) -> None:
+def test_workers_still_running_are_reported_if_only_the_daemon_is_stopped(
+    folder: RunFolder, tmp_path: Path
+) -> None:
     pids = leave(folder, tiny_spec(folder.path))
 
     code, out, err = run("--run-dir", str(folder.path))
@@ -230,7 +232,7 @@ def test_workers_that_were_not_asked_for_are_told_of(folder: RunFolder, tmp_path
     assert json.loads(out)["workers"] == [{"worker": "w", "pid": pids["w"], "ended": True}]
 
 
-def test_a_daemon_that_does_not_end_is_not_waited_for_for_ever(
+def test_the_wait_for_a_daemon_that_does_not_end_is_limited(
     folder: RunFolder, tmp_path: Path
 ) -> None:
     ear = Ear(tmp_path)
@@ -262,7 +264,7 @@ def test_a_daemon_that_does_not_end_is_not_waited_for_for_ever(
     ]
 
 
-def test_the_run_folder_is_said_once(tmp_path: Path) -> None:
+def test_config_and_run_dir_together_are_bad_usage(tmp_path: Path) -> None:
     code, _, err = run("--run-dir", str(tmp_path), "-c", "node.yaml")
 
     assert code == 2

@@ -33,7 +33,7 @@ def requests_to(engine: Telling) -> EngineRequests:
     return EngineRequests({"d0": "x"}, {"x": engine}, address, logging.getLogger(__name__))
 
 
-def test_an_engine_that_does_not_answer_holds_up_no_end() -> None:
+def test_an_engine_that_does_not_answer_does_not_delay_the_shutdown() -> None:
     engine = Telling()
     requests = requests_to(engine)
     requests.begin("d0")
@@ -42,7 +42,7 @@ def test_an_engine_that_does_not_answer_holds_up_no_end() -> None:
     requests.close()
 
 
-def test_who_begins_again_after_the_end_can_ask_again() -> None:
+def test_requests_can_be_made_again_after_a_close() -> None:
     engine = Telling()
     requests = requests_to(engine)
     for _ in range(2):

@@ -79,8 +79,8 @@ class Seen:
         return sight.phase_seconds, sight.tells_phases
 
 
-def test_the_books_are_read_in_the_same_order_whatever_method_is_the_best_just_now() -> None:
-    """A process that has not reported yet has no method: what its name used before is no work."""
+def test_phase_seconds_have_a_fixed_order_whatever_the_method() -> None:
+    """A process that has not reported yet has no method; earlier seconds are not its work."""
     seen, past = Seen(), (2 * S, 30 * S, S, 0)
     for method, tells in ((Method.NONE, False), (Method.STEPS, True), (Method.ROLE, False)):
         seen.snapshot = Snapshot(0, 0.0, 0, engine_accounts=(account(method, past),))
@@ -88,11 +88,11 @@ def test_the_books_are_read_in_the_same_order_whatever_method_is_the_best_just_n
         assert seen.seconds() == (((31.0, 33.0), (3.0, 4.0)), tells)
 
 
-def test_without_an_account_nothing_is_known() -> None:
+def test_without_an_account_there_are_no_phase_seconds() -> None:
     assert Seen().seconds() == (None, False)
 
 
-def test_a_prefill_engine_is_needed_until_what_waited_elsewhere_has_fetched() -> None:
+def test_a_prefill_engine_is_busy_until_requests_waiting_on_decode_have_ended() -> None:
     seen = Seen()
     seen.pages |= {"p0": page(), "d0": page(running=2, waiting=5, ended=10)}
     assert not seen.observer.is_idle("p0", Role.PREFILL, S)
@@ -104,7 +104,7 @@ def test_a_prefill_engine_is_needed_until_what_waited_elsewhere_has_fetched() ->
     assert seen.observer.is_idle("p0", Role.PREFILL, S)
 
 
-def test_two_prefill_engines_that_are_drained_do_not_hold_each_other_back() -> None:
+def test_two_drained_prefill_engines_become_idle_together() -> None:
     seen = Seen()
     seen.pages |= {"p0": page(), "p1": page()}
     idle: dict[str, bool] = {}
@@ -115,7 +115,7 @@ def test_two_prefill_engines_that_are_drained_do_not_hold_each_other_back() -> N
     assert idle == {"p0": True, "p1": True}
 
 
-def test_nobody_fetches_from_a_decode_engine() -> None:
+def test_a_decode_engine_is_idle_once_it_runs_no_request() -> None:
     seen = Seen()
     seen.pages |= {"d0": page()}
 
@@ -124,7 +124,7 @@ def test_nobody_fetches_from_a_decode_engine() -> None:
     assert not seen.observer.is_idle("d0", Role.DECODE, S)
 
 
-def test_none_is_idle_while_a_router_does_not_say_whom_it_has() -> None:
+def test_no_engine_is_idle_while_the_engines_of_the_router_are_unknown() -> None:
     router = SimpleNamespace(present=None)
     seen = Seen({"d0": page()}, router=router)
 
@@ -133,7 +133,7 @@ def test_none_is_idle_while_a_router_does_not_say_whom_it_has() -> None:
     assert seen.observer.is_idle("d0", Role.DECODE, S)
 
 
-def test_strangers_with_much_memory_are_named_and_little_is_nobodys_business() -> None:
+def test_foreign_processes_are_named_only_if_they_hold_much_gpu_memory() -> None:
     seen = Seen()
     works = (ForeignWork("GPU-d0", 0.0, 2 << 30), ForeignWork("GPU-p0", 0.0, 64 << 20))
     unknown = ForeignWork("GPU-p1", 0.5, None)

@@ -168,7 +168,7 @@ def node() -> Node:
     return node
 
 
-def test_each_step_is_written_down_before_it_is_done(node: Node) -> None:
+def test_each_step_of_a_move_is_journaled_before_it_is_done(node: Node) -> None:
     node.reassigner.begin(ReassignWorker("d0", Role.PREFILL), "r")
     assert node.see() is MoveStep.LEAVING
     assert node.see(routed_as=None) is MoveStep.DRAINING
@@ -187,7 +187,7 @@ def test_each_step_is_written_down_before_it_is_done(node: Node) -> None:
     assert status.effect_seconds == 0.25
 
 
-def test_back_in_the_role_of_its_file_nothing_is_left_to_be_known(node: Node) -> None:
+def test_a_worker_moved_back_to_its_file_role_has_no_assignment(node: Node) -> None:
     node.assignments = Assignments(roles={"d0": Role.PREFILL}, move=replace(MOVE))
     node.begin("d0")
     back = replace(MOVE, id="s", from_role=Role.PREFILL, to_role=Role.DECODE, base_seconds=None)
@@ -201,7 +201,7 @@ def test_back_in_the_role_of_its_file_nothing_is_left_to_be_known(node: Node) ->
     assert node.assignments.roles == {}
 
 
-def test_one_without_effect_is_taken_back_and_counted(node: Node) -> None:
+def test_a_move_without_effect_is_rolled_back_and_counted(node: Node) -> None:
     node.assignments = Assignments(move=replace(MOVE, step=MoveStep.PROVING))
     node.begin("d0")
     node.see(role=Role.PREFILL, phase_seconds=((1.0, 1.0),))
@@ -217,7 +217,7 @@ def test_one_without_effect_is_taken_back_and_counted(node: Node) -> None:
     assert node.reassigner.role_of("d0") is Role.DECODE
 
 
-def test_without_work_a_request_goes_through_it_and_a_peer(node: Node) -> None:
+def test_a_moved_worker_without_work_is_probed_with_a_peer(node: Node) -> None:
     node.assignments = Assignments(move=replace(MOVE, step=MoveStep.PROVING))
     node.begin("d0")
     node.see(role=Role.PREFILL, phase_seconds=((1.0, 1.0),))
@@ -226,7 +226,7 @@ def test_without_work_a_request_goes_through_it_and_a_peer(node: Node) -> None:
     assert node.did[-1] == "probes http://d0 http://p0"
 
 
-def test_what_was_made_by_hand_ends_with_the_worker(node: Node) -> None:
+def test_assignments_and_moves_of_a_removed_worker_are_dropped(node: Node) -> None:
     node.assignments = Assignments(
         roles={"d0": Role.PREFILL, "gone": Role.PREFILL}, drained=("d0",), move=MOVE
     )
@@ -237,7 +237,7 @@ def test_what_was_made_by_hand_ends_with_the_worker(node: Node) -> None:
     assert node.specs["d0"] is Role.DECODE
 
 
-def test_a_worker_that_the_file_has_made_mixed_is_moved_no_more(node: Node) -> None:
+def test_a_move_of_a_worker_now_mixed_in_the_file_is_dropped(node: Node) -> None:
     mixed = [
         worker.model_copy(update={"role": Role.MIXED}) if worker.name == "d0" else worker
         for worker in node.config.workers
@@ -267,9 +267,7 @@ def test_the_next_daemon_starts_the_worker_in_the_role_of_the_step(
 
 
 @pytest.mark.parametrize("step", [MoveStep.SWITCHING, MoveStep.PROVING])
-def test_a_node_file_that_is_read_again_amid_a_move_leaves_it_its_role(
-    node: Node, step: MoveStep
-) -> None:
+def test_a_reload_during_a_move_keeps_the_role_of_the_move(node: Node, step: MoveStep) -> None:
     node.assignments = Assignments(move=replace(MOVE, step=step))
     node.begin("d0")
 
@@ -278,7 +276,7 @@ def test_a_node_file_that_is_read_again_amid_a_move_leaves_it_its_role(
     assert node.specs["d0"] is Role.PREFILL
 
 
-def test_what_fits_a_role_goes_by_the_node_file_that_was_read_last() -> None:
+def test_role_constraints_follow_the_latest_node_file() -> None:
     node = Node("vllm")
     d0 = next(worker for worker in node.config.workers if worker.name == "d0")
     assert ("d0", Role.PREFILL) not in node.reassigner.constraints().misfits
@@ -288,7 +286,7 @@ def test_what_fits_a_role_goes_by_the_node_file_that_was_read_last() -> None:
     assert ("d0", Role.PREFILL) in node.reassigner.constraints().misfits
 
 
-def test_a_drained_worker_gets_nothing_until_it_is_resumed(node: Node) -> None:
+def test_a_drained_worker_is_not_routed_until_it_is_resumed(node: Node) -> None:
     node.reassigner.drain("d0")
     assert node.reassigner.routed_role("d0") is None
     assert node.assignments.drained == ("d0",)
@@ -325,12 +323,12 @@ def test_an_engine_that_switches_in_place_keeps_its_process_and_gets_another_tag
     assert "retags d0 prefill" in node.did
     assert "switched d0" in node.did
     assert node.see(phase_seconds=((0.0, 5.0),)) is MoveStep.PROVING
-    # It said that it has switched and goes on to decode: a restart takes it back.
+    # It reported the switch but still decodes: a restart rolls it back.
     assert node.see(31.0) is MoveStep.SWITCHING
     assert node.did[-1] == "restarts d0 as decode"
 
 
-def test_an_engine_that_refuses_to_switch_is_started_anew_in_its_old_role() -> None:
+def test_an_engine_that_refuses_to_switch_is_restarted_in_its_old_role() -> None:
     node = Node("sglang", Driver(lambda: SwitchResult(False, "HTTP 400: restart required")))
     node.begin()
     node.reassigner.begin(ReassignWorker("d0", Role.PREFILL), "r")
