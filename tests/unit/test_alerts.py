@@ -72,7 +72,7 @@ CULPRITS = {"cluster", "node", "worker", "engine", "gpu", "role", "model_name"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_alert_says_how_bad_what_who_how_much_and_what_to_do(name: str) -> None:
+def test_an_alert_has_severity_duration_runbook_culprit_and_value(name: str) -> None:
     rule = ALERT[name]
     labels, notes = rule["labels"], rule["annotations"]
 
@@ -89,7 +89,7 @@ def test_an_alert_says_how_bad_what_who_how_much_and_what_to_do(name: str) -> No
 @pytest.mark.parametrize(
     "path", [*TEST_FILES, RULES_ONLY / "tests" / "dcgm_test.yaml"], ids=lambda path: path.name
 )
-def test_a_promtool_test_says_in_which_order_its_groups_go(path: Path) -> None:
+def test_a_promtool_test_sets_the_evaluation_order_of_its_groups(path: Path) -> None:
     """It draws one for those not named, and an alert may then be two evaluations late."""
     test = yaml.safe_load(path.read_text(encoding="utf-8"))
 
@@ -102,7 +102,7 @@ def test_alerts_and_runbooks_are_one_to_one() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_runbook_says_what_it_means_where_to_look_what_to_do_and_when_to_silence(
+def test_a_runbook_has_its_severity_and_its_four_sections(
     name: str,
 ) -> None:
     text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
@@ -115,7 +115,7 @@ def test_a_runbook_says_what_it_means_where_to_look_what_to_do_and_when_to_silen
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_command_of_a_runbook_has_every_option_that_is_named(words: str) -> None:
+def test_a_command_of_a_runbook_accepts_its_options(words: str) -> None:
     arguments = shlex.split(words)
 
     done = CliRunner().invoke(main, [*arguments, "--help"])
@@ -127,7 +127,7 @@ def test_a_command_of_a_runbook_has_every_option_that_is_named(words: str) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_silence_is_by_labels_that_the_alert_has(name: str) -> None:
+def test_a_silence_uses_only_labels_of_its_alert(name: str) -> None:
     """Another would silence nothing. Labels are those named by the rule or its summary."""
     text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
     rule = ALERT[name]
@@ -149,7 +149,7 @@ def test_the_index_lists_every_alert_with_its_severity() -> None:
     assert all(name == page for name, page, _ in rows)
 
 
-def test_the_head_of_the_file_lists_every_alert_as_it_is() -> None:
+def test_the_header_table_lists_every_alert_with_its_severity_and_duration() -> None:
     listed = [(row.alert, row.severity, row.lasting) for row in header_table()]
 
     rules = [rule for rule in RULES if "alert" in rule]
@@ -158,7 +158,7 @@ def test_the_head_of_the_file_lists_every_alert_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("row", header_table(), ids=lambda row: row.alert)
-def test_a_threshold_that_the_head_lists_is_the_one_of_the_rule(row: HeaderRow) -> None:
+def test_thresholds_and_windows_of_the_header_table_match_the_rules(row: HeaderRow) -> None:
     expr = " ".join(ALERT[row.alert]["expr"].split())
     if row.alert == "DisaggNodeOffMedian":  # its minimum of nodes is in the rule that it reads
         expr += next(
@@ -205,7 +205,7 @@ def test_a_record_is_named_by_level_metric_and_operation() -> None:
             assert UNIT.search(metric), name
 
 
-def test_a_name_of_before_lacks_a_unit_or_the_word_ratio_and_nothing_rests_on_it() -> None:
+def test_a_legacy_record_name_only_lacks_its_unit_or_ratio_and_no_rule_uses_it() -> None:
     for before, now in NAMES_OF_BEFORE.items():
         shorter = now.replace("_seconds_bucket:", "_bucket:").replace("_seconds:p95_", "_p95:")
         assert before == shorter.replace(":ratio_rate", ":rate")
@@ -214,7 +214,7 @@ def test_a_name_of_before_lacks_a_unit_or_the_word_ratio_and_nothing_rests_on_it
     assert used & NAMES_OF_BEFORE.keys() == set()
 
 
-def test_a_record_of_a_cluster_is_a_sum_over_all_that_is_smaller() -> None:
+def test_a_cluster_record_aggregates_away_all_finer_labels() -> None:
     """Records read by cluster alone keep their labels, so that no query gets a second series."""
     outer = {}
     for rule in RULES:
@@ -225,7 +225,7 @@ def test_a_record_of_a_cluster_is_a_sum_over_all_that_is_smaller() -> None:
     assert {name: labels & FINER for name, labels in outer.items() if labels & FINER} == {}
 
 
-def test_what_looks_back_over_hours_reads_recorded_sums() -> None:
+def test_rules_over_several_hours_read_recorded_sums() -> None:
     """Six hours of the engines of a large fleet are millions of samples; restarts are few."""
     for rule in RULES:
         for metric, hours in re.findall(r"\b(disagg_\w+)(?:{[^}]*})?\[(\d+[hd])", rule["expr"]):
@@ -233,7 +233,7 @@ def test_what_looks_back_over_hours_reads_recorded_sums() -> None:
             assert hours == "1h" or metric == "disagg_worker_restarts_total", name
 
 
-def test_eight_alerts_wake_somebody() -> None:
+def test_exactly_eight_alerts_have_severity_page() -> None:
     assert {name for name, rule in ALERT.items() if rule["labels"]["severity"] == "page"} == {
         "DisaggEngineDown",
         "DisaggEngineStalled",
@@ -246,21 +246,21 @@ def test_eight_alerts_wake_somebody() -> None:
     }
 
 
-def test_the_rules_of_users_waits_are_those_of_the_histograms_bounds() -> None:
+def test_the_committed_latency_rules_match_their_generator() -> None:
     """Otherwise: python -m scripts.request_rules > alerts/rules/disagg-recording-requests.yaml."""
     written = ALERTS / "rules" / "disagg-recording-requests.yaml"
 
     assert written.read_text(encoding="utf-8") == request_rules()
 
 
-def test_the_rules_of_past_load_are_what_the_planner_asks_for() -> None:
+def test_the_committed_history_rules_match_their_generator() -> None:
     """Otherwise: python -m scripts.history_rules > alerts/rules/disagg-recording-history.yaml."""
     written = ALERTS / "rules" / "disagg-recording-history.yaml"
 
     assert written.read_text(encoding="utf-8") == history_rules()
 
 
-def test_the_alertmanager_example_names_alerts_that_there_are() -> None:
+def test_the_alertmanager_example_names_existing_alerts() -> None:
     config = yaml.safe_load((ALERTS / "alertmanager.yaml").read_text(encoding="utf-8"))
 
     for rule in config["inhibit_rules"]:
@@ -272,7 +272,7 @@ def test_the_alertmanager_example_names_alerts_that_there_are() -> None:
             assert any(re.fullmatch(pattern, name) for name in NAMES), pattern
 
 
-def test_the_alert_on_a_bottleneck_has_words_for_every_action() -> None:
+def test_the_bottleneck_alert_describes_every_action() -> None:
     told = ALERT["DisaggBottleneck"]["annotations"]["description"]
 
     named = set(re.findall(r'eq \$labels\.action "(\w+)"', told))
@@ -280,7 +280,7 @@ def test_the_alert_on_a_bottleneck_has_words_for_every_action() -> None:
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_a_cause_has_a_page_with_evidence_how_to_confirm_and_what_to_do(cause: Cause) -> None:
+def test_a_cause_has_a_page_with_its_four_sections(cause: Cause) -> None:
     text = (CAUSES / f"{cause}.md").read_text(encoding="utf-8")
 
     assert text.startswith(f"# {cause}\n")
@@ -291,9 +291,7 @@ def test_a_cause_has_a_page_with_evidence_how_to_confirm_and_what_to_do(cause: C
     assert metric_names(text) - KNOWN == set()
 
 
-def test_the_causes_are_listed_with_the_words_of_the_command_and_every_action_is_explained() -> (
-    None
-):
+def test_the_index_lists_every_cause_and_explains_every_action() -> None:
     text = (CAUSES / "index.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| \[(\w+)\]\((\w+)\.md\) \| (.+) \|$", text, re.MULTILINE)
 
@@ -302,7 +300,7 @@ def test_the_causes_are_listed_with_the_words_of_the_command_and_every_action_is
     assert re.findall(r"^### (\w+)$", text, re.MULTILINE) == list(RemedyKind)
 
 
-def test_hastening_divides_windows_and_lasting_and_nothing_else() -> None:
+def test_hastening_divides_only_windows_intervals_and_durations() -> None:
     rule = {"alert": "A", "expr": "rate(a:rate5m[5m]) > 120", "for": "1h", "labels": {"b": "5m"}}
 
     [group] = hasten([{"name": "g", "interval": "2m", "rules": [rule]}], 30)

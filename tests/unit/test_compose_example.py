@@ -41,18 +41,18 @@ def listening(service: str) -> str:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_what_is_mounted_is_there_and_cannot_be_changed(service: str) -> None:
+def test_mounted_files_exist_and_are_read_only(service: str) -> None:
     assert [path for path in mounts(service).values() if not path.exists()] == []
     assert all(volume.endswith(":ro") for volume in SERVICES[service].get("volumes", []))
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_only_this_machine_reaches_it_and_its_image_is_pinned(service: str) -> None:
+def test_ports_are_local_and_images_are_pinned(service: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[service]["ports"])
     assert SERVICES[service]["image"].rpartition(":")[2][-1].isdigit()
 
 
-def test_the_demo_is_an_image_of_ours_that_listens_where_it_is_scraped() -> None:
+def test_the_demo_is_built_from_our_dockerfile_and_listens_at_its_scrape_target() -> None:
     demo = SERVICES["demo"]
     assert demo["build"]["target"] in stages()
     assert (EXAMPLES / demo["build"]["context"] / "Dockerfile").is_file()
@@ -60,7 +60,7 @@ def test_the_demo_is_an_image_of_ours_that_listens_where_it_is_scraped() -> None
     assert f"0.0.0.0:{listening('demo').rpartition(':')[2]}" in demo["command"]
 
 
-def test_prometheus_scrapes_the_demo_reads_our_rules_and_tells_alertmanager() -> None:
+def test_prometheus_scrapes_the_demo_loads_our_rules_and_sends_to_alertmanager() -> None:
     config = load(seen("prometheus", "/etc/prometheus/prometheus.yml"))
     [job] = config["scrape_configs"]
     [static] = job["static_configs"]
@@ -74,7 +74,7 @@ def test_prometheus_scrapes_the_demo_reads_our_rules_and_tells_alertmanager() ->
     assert set(folder.glob("*.yaml")) == set((ROOT / "alerts" / "rules").glob("*.yaml"))
 
 
-def test_grafana_opens_on_our_dashboards_and_reads_that_prometheus() -> None:
+def test_grafana_shows_our_dashboards_from_that_prometheus() -> None:
     provisioning = "/etc/grafana/provisioning"
     [source] = load(seen("grafana", f"{provisioning}/datasources/disagg-node.yaml"))["datasources"]
     [provider] = load(seen("grafana", f"{provisioning}/dashboards/disagg-node.yaml"))["providers"]
@@ -86,7 +86,7 @@ def test_grafana_opens_on_our_dashboards_and_reads_that_prometheus() -> None:
 
 
 @pytest.mark.prometheus
-def test_the_programs_take_their_files(tmp_path: Path) -> None:
+def test_promtool_and_amtool_accept_the_mounted_files(tmp_path: Path) -> None:
     config = seen("prometheus", "/etc/prometheus/prometheus.yml").read_text(encoding="utf-8")
     here = tmp_path / "prometheus.yml"
     rules = seen("prometheus", "/etc/prometheus/rules")

@@ -79,7 +79,7 @@ def test_every_metric_exists(name: str) -> None:
         assert mentioned <= names_in(query.expr), query
 
 
-def test_the_cluster_dashboard_asks_recorded_series_and_node_sums_only() -> None:
+def test_the_cluster_dashboard_queries_only_recorded_series_and_node_sums() -> None:
     """The cost of a view may grow with the number of nodes, but not with GPUs or engines."""
     shown = [mark for mark in marks("cluster") if mark.shown]
     touched = {metric for query in [*queries("cluster"), *shown] for metric in names_in(query.expr)}
@@ -91,13 +91,13 @@ def test_the_cluster_dashboard_asks_recorded_series_and_node_sums_only() -> None
     assert [metric for metric in dear if not metric.startswith(by_node)] == []
 
 
-def test_a_verdict_has_a_colour_and_only_verdicts_have() -> None:
+def test_exactly_the_verdicts_of_the_rules_have_a_colour() -> None:
     told = {rule["labels"]["verdict"] for rule in rules() if "verdict" in rule.get("labels", {})}
 
     assert set(VERDICTS) == told
 
 
-def test_the_nodes_over_time_are_as_many_as_can_be_read() -> None:
+def test_node_heat_maps_show_the_top_and_bottom_eight_nodes() -> None:
     """Ranked once for the whole time range, or each moment would show another node."""
     heat = [panel for panel in panels(load("node")) if panel["type"] == "status-history"]
 
@@ -138,7 +138,7 @@ def test_a_dashboard_keeps_its_identity(name: str) -> None:
 
 
 @every_dashboard
-def test_every_panel_says_what_it_means_and_in_which_unit(name: str) -> None:
+def test_every_panel_has_a_description_and_a_unit(name: str) -> None:
     for panel in panels(load(name)):
         assert len(panel["description"]) > 60, panel["title"]
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
@@ -149,7 +149,7 @@ def test_every_panel_says_what_it_means_and_in_which_unit(name: str) -> None:
 
 
 @every_dashboard
-def test_a_panel_that_may_be_empty_says_why(name: str) -> None:
+def test_a_panel_that_may_be_empty_has_a_no_value_text(name: str) -> None:
     """By Grafana's `noValue`, which replaces an empty drawing; a table's cells show a dash."""
     for panel in panels(load(name)):
         shown = panel["fieldConfig"]
@@ -182,7 +182,7 @@ def labels_of(expr: str) -> set[str]:
     return {*re.split(r",\s*", found[1]), *added}
 
 
-def test_single_engines_are_as_many_as_can_be_read() -> None:
+def test_panels_of_single_engines_show_at_most_twelve() -> None:
     """Ranked once for the whole time range, or each moment would show another engine."""
     for panel in panels(load("engines")):
         for target in panel["targets"]:
@@ -230,7 +230,7 @@ def test_a_panel_draws_the_bound_at_which_its_alert_fires(bound: float, alert: s
     assert bound in {float(each) for each in compared}
 
 
-def test_panels_call_slow_what_the_alerts_call_slow() -> None:
+def test_panels_and_alerts_use_the_same_latency_bounds() -> None:
     expr = {rule["record"]: rule["expr"] for rule in rules() if "record" in rule}
 
     for what, bound in (
@@ -245,7 +245,7 @@ def test_panels_call_slow_what_the_alerts_call_slow() -> None:
 
 
 @every_dashboard
-def test_panels_have_numbers_and_titles_of_their_own(name: str) -> None:
+def test_panel_ids_and_titles_are_unique(name: str) -> None:
     shown = list(panels(load(name)))
     rows = [panel for panel in load(name)["panels"] if panel["type"] == "row"]
 
@@ -254,7 +254,7 @@ def test_panels_have_numbers_and_titles_of_their_own(name: str) -> None:
 
 
 @every_dashboard
-def test_no_panel_lies_on_another_or_beside_the_page(name: str) -> None:
+def test_no_panel_overlaps_another_or_exceeds_the_grid(name: str) -> None:
     shown = load(name)["panels"]
 
     for panel in shown:
@@ -272,7 +272,7 @@ def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
 
 
 @every_dashboard
-def test_every_variable_that_is_used_is_offered(name: str) -> None:
+def test_every_variable_used_is_defined(name: str) -> None:
     model = load(name)
     offered = {variable["name"] for variable in model["templating"]["list"]}
     asked = [query.expr for query in [*queries(name), *marks(name)]]
@@ -285,7 +285,7 @@ def test_every_variable_that_is_used_is_offered(name: str) -> None:
 
 
 @every_dashboard
-def test_links_lead_to_dashboards_that_are_there(name: str) -> None:
+def test_links_lead_to_existing_dashboards(name: str) -> None:
     uids = {load(each)["uid"] for each in NAMES}
 
     text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
@@ -293,7 +293,7 @@ def test_links_lead_to_dashboards_that_are_there(name: str) -> None:
 
 
 @every_dashboard
-def test_runbooks_are_found_from_one_base(name: str) -> None:
+def test_runbook_links_use_one_base_variable(name: str) -> None:
     """The default `docs/runbooks` only exists here, so users must be able to set it."""
     [base] = [each for each in load(name)["templating"]["list"] if each["name"] == "runbooks"]
 
@@ -314,7 +314,7 @@ def test_every_alert_has_a_panel_that_leads_to_its_runbook() -> None:
 
 
 @every_dashboard
-def test_what_happened_is_marked_on_the_time_axis(name: str) -> None:
+def test_events_are_marked_on_the_time_axis(name: str) -> None:
     marked = {mark.panel for mark in marks(name)}
 
     moves = dict.fromkeys(("fleet", "cluster", "capacity"), "Pool sizes change")

@@ -59,7 +59,7 @@ def test_series_carry_the_labels_of_a_scrape_and_the_frontend_is_among_them() ->
     assert front.times_seconds[-1] <= window.now_seconds
 
 
-def test_what_is_recorded_are_the_samples_of_the_text_of_the_page() -> None:
+def test_recorded_samples_equal_those_of_the_page_text() -> None:
     rows = rows_of(golden_snapshot(), golden_snapshot().taken_ns)
     pages = ScrapedPages("east", scrapes=1)
     pages.take("n1", rows, 100.0)
@@ -98,7 +98,7 @@ def test_each_cause_is_drawn_often_enough_and_half_of_all_is_clean() -> None:
 
 
 @pytest.mark.parametrize("kind", TOLD.kinds)
-def test_a_fault_is_brought_upon_engines_that_are_there(kind: str) -> None:
+def test_a_fault_affects_only_engines_of_its_cluster(kind: str) -> None:
     scenario = draw_scenario(TOLD, kind, "7-0")
 
     there = {EngineKey(engine.node, engine.name) for engine in scenario.cluster.engines}
@@ -126,7 +126,7 @@ QUIET = Round(150.0, DiagnosisOutcome.NO_BOTTLENECK, ())
 ROUTED = Truth((Cause.ROUTING,), frozenset({ONE}))
 
 
-def test_what_stands_at_the_deadline_is_judged_and_the_first_right_word_dated() -> None:
+def test_the_finding_at_the_deadline_is_scored_and_the_first_right_one_timed() -> None:
     scored = score(
         played(
             ROUTED,
@@ -141,12 +141,12 @@ def test_what_stands_at_the_deadline_is_judged_and_the_first_right_word_dated() 
     assert scored.delay_seconds == 45.0
 
 
-def test_another_engine_or_the_pool_is_not_the_one() -> None:
+def test_naming_another_engine_or_the_pool_is_scored_as_wrong() -> None:
     for engines in ((OTHER,), (), (ONE, OTHER)):
         assert not score(played(ROUTED, found(225.0, Cause.ROUTING, *engines))).engine
 
 
-def test_all_engines_of_a_role_are_its_pool() -> None:
+def test_naming_all_engines_of_a_role_counts_as_naming_the_pool() -> None:
     pool = draw_scenario(TOLD, "long_to_one", "0-0").pool(Role.PREFILL)
     demand = Truth((Cause.DEMAND,))
 
@@ -155,14 +155,14 @@ def test_all_engines_of_a_role_are_its_pool() -> None:
     assert not score(played(demand, found(225.0, Cause.DEMAND, ONE))).engine
 
 
-def test_a_part_of_the_pool_is_right_where_chance_decides_whom_it_hits() -> None:
+def test_naming_part_of_the_pool_is_right_if_the_fault_hits_by_chance() -> None:
     giants = Truth((Cause.GIANTS,), is_chance=True)
 
     assert score(played(giants, found(225.0, Cause.GIANTS, ONE))).engine
     assert score(played(giants, found(225.0, Cause.GIANTS))).engine
 
 
-def test_to_name_a_fault_that_costs_a_little_is_no_blame_and_to_name_another_is() -> None:
+def test_naming_a_slight_true_fault_is_no_false_alarm_and_naming_another_is() -> None:
     slight = replace(
         played(ROUTED, QUIET, found(225.0, Cause.ROUTING, ONE)), truth=Truth(), noise_seconds=0.1
     )
@@ -173,7 +173,7 @@ def test_to_name_a_fault_that_costs_a_little_is_no_blame_and_to_name_another_is(
     assert score(other).blamed
 
 
-def test_of_two_faults_either_may_come_first_and_both_belong_into_the_first_two() -> None:
+def test_of_two_faults_either_may_rank_first_and_both_must_rank_in_the_top_two() -> None:
     slow = Truth((Cause.SLOW_GPU,), frozenset({OTHER}))
     routing = found(225.0, Cause.ROUTING, ONE)
     gpu = found(225.0, Cause.SLOW_GPU, OTHER)
@@ -187,7 +187,7 @@ def test_of_two_faults_either_may_come_first_and_both_belong_into_the_first_two(
     assert (two.engine, two.cause, two.cause_in_two) == (True, True, True)
 
 
-def test_what_a_first_finding_may_be_instead_is_second() -> None:
+def test_an_alternative_cause_counts_only_if_it_ranks_second() -> None:
     wrong = found(225.0, Cause.SLOW_GPU, ONE)
     doubted = replace(wrong, ranked=(Cause.SLOW_GPU, Cause.ROUTING))
     late = replace(wrong, ranked=(Cause.SLOW_GPU, Cause.DEMAND, Cause.ROUTING))
@@ -198,7 +198,7 @@ def test_what_a_first_finding_may_be_instead_is_second() -> None:
     assert [each.cause_in_two for each in scores] == [False, True, False]
 
 
-def test_what_is_suspected_is_second_to_nothing() -> None:
+def test_a_first_suspicion_without_a_finding_counts_in_the_top_two() -> None:
     right = replace(QUIET, t_seconds=225.0, ranked=(Cause.ROUTING, Cause.DEMAND))
     late = replace(right, ranked=(Cause.DEMAND, Cause.ROUTING))
 
@@ -217,7 +217,7 @@ def test_a_case_may_be_undecided_if_what_is_missing_is_named() -> None:
     assert [is_case_right(one, score(one)) for one in cases.values()] == [True, False, False]
 
 
-def test_what_stands_from_before_the_recording_may_be_told_until_its_end() -> None:
+def test_a_fault_older_than_the_recording_may_be_found_until_its_end() -> None:
     truth = Truth((Cause.HOST_BOUND,), frozenset({ONE}))
     late = played(truth, QUIET, found(345.0, Cause.HOST_BOUND, ONE))
     static = replace(late, scenario=replace(late.scenario, onset_seconds=0.0))
@@ -226,7 +226,7 @@ def test_what_stands_from_before_the_recording_may_be_told_until_its_end() -> No
     assert score(static).cause
 
 
-def test_a_clean_run_is_blamed_by_one_round_and_undecided_by_one_once_it_is_warm() -> None:
+def test_one_round_makes_a_clean_run_blamed_or_after_warm_up_undecided() -> None:
     cold = Round(30.0, DiagnosisOutcome.UNDECIDED, ())
 
     assert not score(played(Truth(), cold, QUIET)).undecided

@@ -316,7 +316,7 @@ def _rooms() -> dict[str, str]:
     return rooms
 
 
-def test_the_architecture_tells_of_every_room_and_of_no_other() -> None:
+def test_the_architecture_page_lists_exactly_the_existing_rooms() -> None:
     there = {_room(name) for package in PACKAGES for name in _modules(package)}
 
     assert set(_rooms()) == there - {package.name for package in PACKAGES}
@@ -342,7 +342,7 @@ def test_the_core_loads_no_driver_no_http_no_command_line() -> None:
 
 
 @pytest.mark.parametrize("library", sorted(ONLY_USERS))
-def test_each_edge_library_has_its_only_users(library: str) -> None:
+def test_each_edge_library_is_imported_only_by_its_allowed_modules(library: str) -> None:
     """So there is one place to read what a driver does."""
     users = set()
     for package in PACKAGES:

@@ -79,7 +79,7 @@ def test_everything_that_is_installed_is_pinned() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_image_is_not_root_says_what_it_is_and_how_it_is(target: str) -> None:
+def test_an_image_runs_unprivileged_with_labels_and_a_health_check(target: str) -> None:
     stage = stages()[target]
 
     assert stage.all("USER") == ["65532:65532"]
@@ -92,7 +92,7 @@ def test_an_image_is_not_root_says_what_it_is_and_how_it_is(target: str) -> None
     assert not any(stage.all("ADD"))
 
 
-def test_attach_holds_no_vllm_and_no_build() -> None:
+def test_the_attach_image_has_no_vllm_and_no_build_tools() -> None:
     stage = stages()["attach"]
 
     assert stage.base == "${PYTHON_IMAGE}"
@@ -100,7 +100,7 @@ def test_attach_holds_no_vllm_and_no_build() -> None:
     assert not [run for run in stage.all("RUN") if "pip" in run]
 
 
-def test_launch_makes_the_daemons_environment_by_the_same_step_as_attach() -> None:
+def test_the_launch_image_installs_the_daemon_with_the_steps_of_attach() -> None:
     """So running one of them in tests/integration/test_image_steps.py covers both."""
     [made] = stages()["environment"].all("RUN")
     [install] = stages()["attach"].all("RUN")
@@ -109,7 +109,7 @@ def test_launch_makes_the_daemons_environment_by_the_same_step_as_attach() -> No
     assert daemon.replace("python3", "python") == f"{made} && {install}"
 
 
-def test_the_context_is_what_the_wheel_is_built_of_and_nothing_else() -> None:
+def test_the_build_context_contains_only_what_is_copied_and_the_wheel_needs() -> None:
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     copied = {
         name
@@ -126,7 +126,7 @@ def test_the_context_is_what_the_wheel_is_built_of_and_nothing_else() -> None:
     assert needed <= copied
 
 
-def test_lines_that_go_on_and_comments_are_read_as_docker_reads_them() -> None:
+def test_continued_lines_and_comments_are_parsed_as_docker_does() -> None:
     text = "ARG A=1\n# about\nFROM base AS one\nRUN first \\\n    # why\n    && second\nUSER 1:1\n"
 
     found = read(text)

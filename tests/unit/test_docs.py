@@ -26,7 +26,7 @@ def _leads_somewhere(link: str, anchor: str, page: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_link_of_a_page_outside_the_site_leads_somewhere(name: str) -> None:
+def test_every_link_of_a_page_outside_the_site_has_a_target(name: str) -> None:
     page = ROOT / name
     links = _LINK.findall(page.read_text(encoding="utf-8"))
 
@@ -39,7 +39,7 @@ def test_every_link_of_a_page_outside_the_site_leads_somewhere(name: str) -> Non
     assert astray == []
 
 
-def test_every_file_that_a_page_names_is_there() -> None:
+def test_every_file_named_by_a_page_exists() -> None:
     """Paths in pages follow the code when it moves. Benchmarks write `bench/out`."""
     pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in PAGES)]
     named = {path for page in pages for path in _PATH.findall(page.read_text(encoding="utf-8"))}
@@ -48,7 +48,7 @@ def test_every_file_that_a_page_names_is_there() -> None:
     assert {path for path in gone if not path.startswith("bench/out/")} == set()
 
 
-def test_the_walks_through_the_code_pass_files_that_are_there() -> None:
+def test_the_files_named_by_the_architecture_page_exist() -> None:
     """Tables of docs/architecture.md: rooms (`E/…`, `C/…`) and the files in them."""
     packages = {"E": ROOT / "exporter/disagg_exporter", "C": ROOT / "cluster/disagg_cluster"}
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -68,13 +68,13 @@ def test_the_walks_through_the_code_pass_files_that_are_there() -> None:
     assert gone == set()
 
 
-def test_a_decision_has_a_number_of_its_own() -> None:
+def test_decisions_are_numbered_without_gaps_or_duplicates() -> None:
     records = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 
     assert [int(path.name[:4]) for path in records] == list(range(1, len(records) + 1))
 
 
-def test_a_task_is_two_clicks_from_the_first_page() -> None:
+def test_every_page_is_at_most_two_links_from_the_first_page() -> None:
     """Every page is linked from the first page or from a page that is; runbooks by their index."""
     docs = ROOT / "docs"
 

@@ -19,7 +19,7 @@ COVERED = Covered(
 )
 
 
-def test_nothing_is_bad_about_what_went_as_expected() -> None:
+def test_an_expected_outcome_has_no_faults_reported() -> None:
     assert judge(DEATH, RECOVERED) == ()
 
 
@@ -39,13 +39,13 @@ def test_nothing_is_bad_about_what_went_as_expected() -> None:
         (DEATH, {"error": "x"}, "could not be judged: x"),
     ],
 )
-def test_each_thing_that_may_be_bad_is_reported(
+def test_each_deviation_from_the_expected_outcome_is_reported(
     expected: Expected, change: dict[str, Any], bad: str
 ) -> None:
     assert judge(expected, replace(RECOVERED, **change)) == (bad,)
 
 
-def test_a_counter_may_begin_anew_only_where_what_keeps_it_was_destroyed() -> None:
+def test_a_counter_may_reset_only_if_the_fault_destroys_its_state() -> None:
     seen = replace(RECOVERED, back=("disagg_worker_restarts_total{}", "disagg_gpu_x_total{}"))
 
     assert judge(Expected(resets=("disagg_",)), seen) == ()
@@ -87,7 +87,7 @@ def test_every_fault_has_one_name_in_its_campaign_and_a_state_that_a_page_can_re
         assert {fault.expected.state for fault in campaign.faults} <= {"", *STATES}
 
 
-def test_a_short_run_has_quick_faults_of_every_campaign_that_can_run_here() -> None:
+def test_a_short_run_has_faults_of_every_campaign_that_can_run_here() -> None:
     names = {fault.name for fault in shortened("3").faults}
 
     for campaign in CAMPAIGNS:

@@ -23,7 +23,7 @@ def sleeper(tmp_path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: str(tmp_path)})
 
 
-def test_what_bears_the_mark_of_a_run_is_ended_and_named(
+def test_a_process_marked_by_a_run_is_ended_and_named(
     sleeper: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     with sleeper:
@@ -31,7 +31,7 @@ def test_what_bears_the_mark_of_a_run_is_ended_and_named(
         [left] = end_leftovers(str(tmp_path))
 
     assert left.pid == sleeper.pid
-    assert left.test.startswith("tests/unit/test_leftovers.py::test_what_bears_the_mark")
+    assert left.test.startswith("tests/unit/test_leftovers.py::test_a_process_marked_by_a_run")
     assert left.argv == ("sleep", "600")
 
 

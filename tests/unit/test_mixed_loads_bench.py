@@ -15,7 +15,7 @@ from disagg_exporter.model import Role
 _MINUTES = 20
 
 
-def test_a_mixed_load_is_one_load_in_order_and_the_same_each_time() -> None:
+def test_a_mixed_load_is_ordered_by_time_and_reproducible() -> None:
     day, again = (make_mixed_load(3, MixedKind.TINY, 10) for _ in range(2))
 
     np.testing.assert_array_equal(day.arrivals.seconds, again.arrivals.seconds)
@@ -26,11 +26,11 @@ def test_a_mixed_load_is_one_load_in_order_and_the_same_each_time() -> None:
     assert day.prompt_tokens[today].sum() * 60 == pytest.approx(day.arrivals.prompt_tokens.sum())
 
 
-def test_seeds_take_kinds_in_turn() -> None:
+def test_consecutive_seeds_cover_all_kinds_of_load() -> None:
     assert {mixed_kind_of(seed) for seed in range(len(MIXED_KINDS))} == set(MIXED_KINDS)
 
 
-def test_what_is_measured_of_two_kinds_is_not_what_their_means_tell() -> None:
+def test_measurements_of_two_kinds_of_requests_differ_from_their_means() -> None:
     day = make_mixed_load(0, MixedKind.STEADY, _MINUTES)
     measured = MeasuredPools(Profile([day], worker_options([day])))
     model = ModelTruth(day, 4, 4)

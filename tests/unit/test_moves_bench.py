@@ -24,7 +24,7 @@ def found(*outcomes: Outcome, **parts: Any) -> dict[str, Any]:
     return {"lies": LIES, "faults": faults, **parts}
 
 
-def test_every_bar_has_its_figure_and_a_part_that_was_not_run_misses_none() -> None:
+def test_every_bar_has_a_figure_and_figures_of_parts_not_run_are_none() -> None:
     assert BARS.keys() <= figures({"lies": LIES}).keys()
     assert {key for key, value in figures({"lies": LIES}).items() if value is not None} == set(LIES)
 
@@ -36,14 +36,14 @@ def test_a_state_that_is_never_reported_is_above_every_bar() -> None:
     assert (result["bad_outcomes"], result["requests_of_untouched_engines_lost"]) == (1, 2)
 
 
-def test_the_time_that_a_daemon_waited_for_a_core_is_reported_apart() -> None:
+def test_the_time_a_daemon_waited_for_a_core_is_reported_separately() -> None:
     result = figures(found(GOOD))
 
     assert result["longest_reported_seconds"] == 9.0
     assert result["longest_reported_with_a_core_seconds"] == 0.5
 
 
-def test_the_table_has_a_row_a_kind_and_one_for_each_that_was_not_run() -> None:
+def test_the_table_has_a_row_for_each_kind_run_or_not_run() -> None:
     faults = found(GOOD, NEVER)
     faults["faults"]["not_run"] = {"disk full": "no mount"}
     lines = markdown(faults).splitlines()
@@ -55,7 +55,7 @@ def test_the_table_has_a_row_a_kind_and_one_for_each_that_was_not_run() -> None:
     assert {line.count("|") for line in lines} == {9}
 
 
-def test_kinds_are_named_once_for_they_are_chosen_by_name() -> None:
+def test_names_of_kinds_are_unique() -> None:
     names = [kind.name for kind in (*KINDS, *HOST_KINDS)]
 
     assert len(set(names)) == len(names)

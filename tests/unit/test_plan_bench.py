@@ -38,7 +38,7 @@ def service_seconds() -> float:
     return first + costs.step_seconds(8000 - 4096, 4096 + (8000 - 4096) / 2, 0, 0)
 
 
-def test_prompts_wait_as_queueing_theory_says() -> None:
+def test_prompt_waits_match_queueing_theory() -> None:
     """One server, Poisson arrivals, equal services: the mean wait of Pollaczek and Khinchine."""
     service = service_seconds()
     used = 0.7
@@ -52,7 +52,7 @@ def test_prompts_wait_as_queueing_theory_says() -> None:
     assert waits.mean() == pytest.approx(used * service / (2 * (1 - used)), rel=0.1)
 
 
-def test_requests_of_the_last_minute_have_time_to_end_that_nobody_pays_for() -> None:
+def test_requests_of_the_last_minute_may_end_later_without_gpu_hours() -> None:
     last = day(np.array([59.0]), output_tokens=500.0)
     found = replay([last], Static(((1, 1),)), ((1, 1),), 1)
 
@@ -60,7 +60,7 @@ def test_requests_of_the_last_minute_have_time_to_end_that_nobody_pays_for() -> 
     assert found.gpu_hours == pytest.approx(2 * _MODEL.gpus / 60)
 
 
-def test_a_token_takes_a_step_of_the_requests_that_decode_with_it() -> None:
+def test_the_time_per_token_is_a_step_of_all_concurrent_requests() -> None:
     together = day(np.zeros(16), prompt_tokens=1.0, output_tokens=500.0)
     itl = lived(together, 16, 1).itl_seconds
 
@@ -68,7 +68,7 @@ def test_a_token_takes_a_step_of_the_requests_that_decode_with_it() -> None:
     assert itl.mean() == pytest.approx(step, rel=0.03)
 
 
-def test_what_finds_no_room_in_the_cache_waits_and_is_late() -> None:
+def test_requests_without_room_in_the_kv_cache_wait() -> None:
     """The cache of an 8B on one H100 has room for 44 requests of 9,000 tokens."""
     model = lived(day(np.zeros(80), output_tokens=2000.0), 80, 1)
 
@@ -76,7 +76,7 @@ def test_what_finds_no_room_in_the_cache_waits_and_is_late() -> None:
     assert 20 < late.sum() < 40
 
 
-def test_a_backlog_goes_on_into_the_next_minutes() -> None:
+def test_a_backlog_carries_over_into_the_next_minutes() -> None:
     service = service_seconds()
     model = lived(day(np.full(600, 0.0)), 1, 4)
 
@@ -84,7 +84,7 @@ def test_a_backlog_goes_on_into_the_next_minutes() -> None:
     assert model.within_targets().mean() < 0.05
 
 
-def test_an_engine_serves_a_lead_time_after_its_order_and_is_paid_from_it_on() -> None:
+def test_an_engine_serves_after_its_lead_time_and_is_paid_from_its_order() -> None:
     pool = EnginePool(4, 1)
     pool.order(2, 0)
     serving = []
@@ -96,7 +96,7 @@ def test_an_engine_serves_a_lead_time_after_its_order_and_is_paid_from_it_on() -
     assert pool.gpu_minutes == 4 * 2 * (LEAD_MINUTES + 1)
 
 
-def test_an_engine_that_is_given_up_is_paid_for_until_it_is_drained() -> None:
+def test_a_released_engine_is_paid_for_until_it_is_drained() -> None:
     pool = EnginePool(4, 2)
     pool.order(1, 0)
     held = []
@@ -116,7 +116,7 @@ def test_no_rule_gets_more_gpus_than_there_are() -> None:
     assert found.gpu_hours <= GPUS * 10 / 60 + 1e-9
 
 
-def test_the_reactive_rule_falls_to_the_most_of_five_minutes_and_ignores_a_tenth() -> None:
+def test_the_reactive_rule_uses_a_five_minute_maximum_and_a_tenth_of_tolerance() -> None:
     hpa = Stabilized()
     settled = [hpa.settle([want], [10]) for want in (14.0, 10.9, 6.0, 6.0, 6.0, 6.0, 6.0)]
 
@@ -125,14 +125,14 @@ def test_the_reactive_rule_falls_to_the_most_of_five_minutes_and_ignores_a_tenth
     assert settled[5:] == [[10], [6]]
 
 
-def test_a_day_of_one_seed_is_the_same_day_and_of_another_is_not() -> None:
+def test_a_seed_always_makes_the_same_day_and_another_seed_another_day() -> None:
     days = [make_day(seed, 5)[0].requests for seed in (5, 5, 6)]
 
     np.testing.assert_array_equal(days[0], days[1])
     assert not np.array_equal(days[0], days[2])
 
 
-def test_our_plan_lives_through_twenty_minutes() -> None:
+def test_our_plan_serves_twenty_minutes_within_the_gpus() -> None:
     """A short run of the bench: every request is accounted for, within the available GPUs."""
     found = live(2, 20, "ours 9")["ours 9"]
 
@@ -146,7 +146,7 @@ def outcome(gpu_hours: float, minutes_over: int) -> Outcome:
     return Outcome(gpu_hours, minutes_over, 90, 100)
 
 
-def test_ours_is_held_against_the_reactive_rule_at_no_more_gpu_hours() -> None:
+def test_our_rule_is_compared_with_the_reactive_rule_at_no_more_gpu_hours() -> None:
     total = {
         "reactive 0.5": outcome(100.0, 40),
         "reactive 0.7": outcome(80.0, 90),

@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples" / "planner"
 PLAN_GPUS = next(family for family in FAMILIES if family.name == "disagg_plan_gpus")
 
 
-def test_the_planner_file_is_right_and_offers_pairs() -> None:
+def test_the_planner_file_is_valid_and_offers_both_roles() -> None:
     config = read_planner_file(EXAMPLES / "planner.yaml")
 
     assert config.lock_file == "/run/disagg-planner/lock"
@@ -42,7 +42,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     assert told == []
 
 
-def test_the_units_user_of_no_group_may_read_its_file() -> None:
+def test_the_dynamic_user_of_the_unit_may_read_its_planner_file() -> None:
     """A dynamic user is neither root nor of root's group."""
     text = (EXAMPLES / "disagg-planner.service").read_text(encoding="utf-8")
     mode = re.search(r"install -m (\d+) planner\.yaml", text)
@@ -52,7 +52,7 @@ def test_the_units_user_of_no_group_may_read_its_file() -> None:
     assert int(mode[1], 8) & 0o004
 
 
-def test_the_lock_lies_in_the_units_folder() -> None:
+def test_the_lock_is_in_the_runtime_folder_of_the_unit() -> None:
     text = (EXAMPLES / "disagg-planner.service").read_text(encoding="utf-8")
     folder = re.search(r"^RuntimeDirectory=(.+)$", text, re.MULTILINE)
 
@@ -70,7 +70,7 @@ def test_the_autoscaler_fits_the_schemas_of_kubernetes(version: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["keda.yaml", "hpa.yaml"])
-def test_what_is_asked_for_is_what_the_planner_exports(name: str) -> None:
+def test_autoscalers_query_a_metric_that_the_planner_exports(name: str) -> None:
     text = (EXAMPLES / name).read_text(encoding="utf-8")
     asked = dict(re.findall(r'(\w+)="([^"]+)"', text))
 

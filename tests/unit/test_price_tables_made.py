@@ -31,7 +31,7 @@ def said(work: BatchWork) -> float:
         BatchWork(writers=256, writers_kv_tokens=256 * 8192),
     ],
 )
-def test_a_step_composed_of_kernels_adds_up_again(work: BatchWork) -> None:
+def test_a_step_composed_of_kernels_has_the_measured_duration(work: BatchWork) -> None:
     text = aiconfigurator.convert(said, H100, LLAMA_8B, 1, "PyPI, made up")
     costs = TableCosts(parse_table(text), Roofline(H100, LLAMA_8B))
 
@@ -63,6 +63,6 @@ def test_layers_are_summed_over_the_model(tmp_path: Path) -> None:
     assert table.parts["mixed"].at(128, 1024, 16, 512) == LAYERS * 145
 
 
-def test_what_is_shipped_is_what_is_made() -> None:
+def test_shipped_tables_have_the_licence_of_their_source() -> None:
     assert shipped_table("h100_llama-3.1-8b_1").licence == aiconfigurator.LICENCE
     assert shipped_table("rtx-pro-6000_qwen3-32b_2").licence == llmservingsim.LICENCE

@@ -36,14 +36,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_target_that_is_named_is_in_the_makefile(target: str) -> None:
+def test_a_make_target_in_the_readme_is_in_the_makefile(target: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
 
     assert re.search(rf"^{target}:.*##", makefile, re.MULTILINE)
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_command_that_is_named_has_every_option_that_is_named(words: str) -> None:
+def test_a_command_in_the_readme_accepts_its_options(words: str) -> None:
     """Commands are parsed unchanged, not run: `--help` ends them after parsing the options."""
     _, *arguments = shlex.split(words)
 
@@ -56,14 +56,14 @@ def test_a_command_that_is_named_has_every_option_that_is_named(words: str) -> N
 
 
 @pytest.mark.parametrize("stage", re.findall(r"--target (\w+)", README))
-def test_an_image_that_is_named_is_a_stage_of_the_dockerfile(stage: str) -> None:
+def test_an_image_in_the_readme_is_a_stage_of_the_dockerfile(stage: str) -> None:
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
     assert f" AS {stage}\n" in dockerfile
 
 
 @pytest.mark.parametrize("words", [s for s in SAID if s.startswith(("docker ", "helm "))])
-def test_a_path_that_docker_or_helm_is_given_is_there(words: str) -> None:
+def test_a_path_given_to_docker_or_helm_exists(words: str) -> None:
     paths = [word for word in shlex.split(words) if re.match(r"(examples|helm)/", word)]
 
     assert paths or words.endswith(" .")
@@ -71,7 +71,7 @@ def test_a_path_that_docker_or_helm_is_given_is_there(words: str) -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_the_node_file_is_right_on_a_node_that_has_what_it_names() -> None:
+def test_the_node_file_is_valid_with_elsewhere() -> None:
     done = CliRunner().invoke(main, ["config", "check", "--elsewhere", "node.yaml"])
 
     assert done.exit_code == 0, done.output
@@ -83,7 +83,7 @@ def test_the_node_file_is_right_on_a_node_that_has_what_it_names() -> None:
 
 
 @pytest.mark.usefixtures("here")
-def test_the_node_file_is_refused_here_by_the_name_of_what_is_missing() -> None:
+def test_the_node_file_is_refused_here_with_the_missing_module() -> None:
     done = CliRunner().invoke(main, ["config", "check", "node.yaml"])
 
     assert done.exit_code == 2

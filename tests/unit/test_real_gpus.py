@@ -25,7 +25,7 @@ def test_steps_of_a_b200_are_predicted_as_well_as_by_nvidias_regression() -> Non
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_a_measured_mixed_batch_is_no_sum_of_its_parts(shape: object) -> None:
+def test_a_measured_mixed_batch_is_not_the_sum_of_its_parts(shape: object) -> None:
     costs = MeasuredSteps(shape)  # type: ignore[arg-type] # parametrized
 
     def seconds(prompt: int, requests: int) -> float:
@@ -39,7 +39,7 @@ def test_a_measured_mixed_batch_is_no_sum_of_its_parts(shape: object) -> None:
 @pytest.mark.parametrize(
     ("model", "traffic"), [("qwen3-32b", (3000, 300)), ("llama-3.1-8b", (1500, 60))]
 )
-def test_shares_of_measured_mixed_batches_lie_where_they_are_said_to(
+def test_shares_of_measured_mixed_batches_are_within_their_stated_error(
     model: str, traffic: tuple[float, float]
 ) -> None:
     """Two lines without prices for decoding beside a prompt were 24 points off at the first."""
@@ -52,7 +52,7 @@ def test_shares_of_measured_mixed_batches_lie_where_they_are_said_to(
 
 
 @pytest.mark.parametrize("arguments", [["knees"], ["--part", "x"], ["--part"]])
-def test_the_bench_refuses_what_it_does_not_know(
+def test_the_bench_refuses_unknown_arguments(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before it measures for minutes; nothing is printed that looks like a result."""
@@ -64,7 +64,7 @@ def test_the_bench_refuses_what_it_does_not_know(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_a_batch_four_times_what_was_seen_is_not_too_large(shape: Shape) -> None:
+def test_a_batch_limit_extrapolated_four_times_is_not_too_large(shape: Shape) -> None:
     """On measured decode steps; until all experts are read, those of experts are far too small."""
     costs, ratios = MeasuredSteps(shape), []
     for read in (512, 2048, 8192):

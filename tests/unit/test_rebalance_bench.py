@@ -24,7 +24,7 @@ from bench.rebalance.rules import Acting
 _MINUTES = 120
 
 
-def test_a_load_of_one_seed_is_the_same_and_leans_only_where_it_says_so() -> None:
+def test_a_load_is_reproducible_and_shifts_only_if_its_kind_does() -> None:
     def prompts(seed: int, kind: LoadKind) -> np.typing.NDArray[np.float64]:
         day = make_load(seed, kind, 10)
         lengths: np.typing.NDArray[np.float64] = day.prompt_tokens / day.requests
@@ -35,7 +35,7 @@ def test_a_load_of_one_seed_is_the_same_and_leans_only_where_it_says_so() -> Non
     assert steady.std() / steady.mean() < 0.1 < shifting.std() / shifting.mean()
 
 
-def test_a_move_takes_its_engine_as_long_as_it_drains_and_starts() -> None:
+def test_a_moved_engine_is_out_of_service_while_it_drains_and_starts() -> None:
     """Under any rule; a freed GPU is available a minute later."""
     day = make_load(0, LoadKind.CONSTANT, _MINUTES)
     seen: list[tuple[int, int]] = []
@@ -52,7 +52,7 @@ def test_a_move_takes_its_engine_as_long_as_it_drains_and_starts() -> None:
     assert seen.index((3, 5)) == 11 + DRAIN_MINUTES + 1 + LEAD_MINUTES
 
 
-def test_two_hours_of_a_shifting_load_are_lived_within_the_budget() -> None:
+def test_rebalancing_a_shifting_load_stays_within_the_move_and_gpu_budget() -> None:
     day = make_load(0, LoadKind.ALTERNATING, _MINUTES)
     acting = Acting(Profile([day], worker_options([day])), LIMITS)
     found = replay([day], acting, ((4, 4),), _MINUTES, ENGINES)

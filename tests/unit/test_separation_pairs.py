@@ -57,7 +57,7 @@ def mixed(
 
 
 @pytest.mark.parametrize(("decode", "prompt"), [(1.3, 1.0), (0.8, 1.5), (1.0, 0.7)])
-def test_how_far_tables_are_off_is_learned_for_either_phase(decode: float, prompt: float) -> None:
+def test_the_error_of_a_table_is_learned_for_each_phase(decode: float, prompt: float) -> None:
     rows = [
         mixed(concurrency, prompt_tokens, decode, prompt, output_tokens=output_tokens)
         for concurrency in (4, 16, 64, 256)
@@ -74,7 +74,7 @@ def test_how_far_tables_are_off_is_learned_for_either_phase(decode: float, promp
     assert told == pytest.approx(prompt * table.prompt_seconds(8000), rel=0.15)
 
 
-def test_attention_that_is_off_is_not_taken_for_prompts_or_for_the_rest_of_a_step() -> None:
+def test_an_error_in_attention_is_not_attributed_to_prompts_or_other_step_time() -> None:
     """Attention takes a third of the table's time: that must not be attributed to prompts."""
     rows = [
         mixed(concurrency, prompt, 1.0, 1.0, attention=0.33, output_tokens=output)
@@ -105,7 +105,7 @@ def test_rows_of_older_software_do_not_make_the_newest_slower() -> None:
     assert told[1] < math.sqrt(told[0] * told[2])
 
 
-def test_rows_are_likelier_under_a_table_that_is_off_by_one_factor() -> None:
+def test_rows_are_likelier_under_a_table_with_a_single_error_factor() -> None:
     steps = {MEASURED: TabledSteps(MEASURED)}
     alike = [mixed(concurrency, 1000, 1.3, 1.0) for concurrency in (8, 32, 128)]
     wild = [mixed(8, 1000, 1.3, 1.0), mixed(32, 1000, 0.5, 1.0), mixed(128, 1000, 3.0, 1.0)]
@@ -115,7 +115,7 @@ def test_rows_are_likelier_under_a_table_that_is_off_by_one_factor() -> None:
     assert told[0] > told[1]
 
 
-def test_caches_hold_what_the_table_says_or_what_was_seen() -> None:
+def test_cache_room_is_that_of_the_table_or_as_much_as_was_observed() -> None:
     small = {MEASURED: TabledSteps(MEASURED, 1e4), UNMEASURED: TabledSteps(UNMEASURED, 0.0)}
     row = mixed(64, 1000, 1.0, 1.0)
 
@@ -127,7 +127,7 @@ def test_caches_hold_what_the_table_says_or_what_was_seen() -> None:
     assert unknown.room_tokens(MEASURED) == math.inf
 
 
-def test_less_is_known_far_from_what_was_measured_and_least_of_other_workers() -> None:
+def test_the_error_grows_with_the_distance_from_what_was_measured() -> None:
     rows = [mixed(concurrency, 1000, 1.2, 1.0) for concurrency in (32, 64)]
     steps = {each: TabledSteps(each) for each in (MEASURED, UNMEASURED)}
 
@@ -141,7 +141,7 @@ def test_less_is_known_far_from_what_was_measured_and_least_of_other_workers() -
     assert errors[0] < errors[1]
 
 
-def test_a_pair_is_best_over_best_of_those_fast_enough() -> None:
+def test_the_gain_of_a_pair_compares_the_best_deployments_within_the_target() -> None:
     def row(way: bool, gpus: int, concurrency: int, tpot: float) -> Deployment:
         return Deployment(
             KIND, "engine", "1.0", way, ("", ""), MEASURED, gpus, concurrency, 0.5, tpot
@@ -154,7 +154,7 @@ def test_a_pair_is_best_over_best_of_those_fast_enough() -> None:
     assert pair.gain == pytest.approx((64 / 16) / (16 / 8))
 
 
-def test_verdicts_are_counted_beyond_a_tenth_only() -> None:
+def test_only_verdicts_on_gains_beyond_a_tenth_are_counted() -> None:
     def predicted(measured: float, low: float, ratio: float, high: float) -> Predicted:
         pair = Pair(KIND, 20.0, 1.0, measured)
         return Predicted(pair, Gain(ratio, low, high), "engine", MEASURED, MEASURED, 1)
@@ -174,7 +174,7 @@ def test_verdicts_are_counted_beyond_a_tenth_only() -> None:
     assert (found.losers, found.losers_named) == (2, 1)
 
 
-def test_neighbours_predict_a_gain_by_a_power_of_the_speed_between_them() -> None:
+def test_neighbouring_speeds_predict_a_gain_by_a_power_law() -> None:
     other = KIND._replace(model="other")
     pairs = [
         Pair(KIND, 20, 1, 4),
