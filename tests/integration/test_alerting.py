@@ -80,8 +80,8 @@ def fires(url: str, alert: str) -> bool:
 
 
 @pytest.mark.usefixtures("alerting_programs")
-def test_a_crash_loop_is_told_by_name_and_nobody_is_told_of_a_calm_node(folder: Path) -> None:
-    """What follows from the crash loop is held back; a node that goes away is a ticket in turn."""
+def test_a_crash_loop_is_alerted_with_its_worker_and_a_calm_node_is_not(folder: Path) -> None:
+    """Alerts that follow from the crash loop are inhibited; a lost node becomes a ticket."""
     run_dir = folder / "run"
     run_dir.mkdir()
     crashing, calm = (f"127.0.0.1:{port}" for port in free_ports(2))
@@ -96,7 +96,7 @@ def test_a_crash_loop_is_told_by_name_and_nobody_is_told_of_a_calm_node(folder: 
         url = stack.enter_context(paging_prometheus(folder, targets, pager, DIVISOR))
 
         wait_for(lambda: loop in told.names("ticket"), "the ticket of the crash loop")
-        # Not ready for 20 minutes / 30: that long nothing else may have come, from either node.
+        # Not ready for 20 minutes / 30: until then no other alert may arrive, from either node.
         wait_for(lambda: fires(url, "DisaggWorkerDown"), "the worker to be down")
         wait_for(
             lambda: alerts_of(pager).get(("DisaggWorkerDown", "decode-0")) == "suppressed",

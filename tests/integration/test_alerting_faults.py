@@ -79,7 +79,7 @@ def named(told: Inbox) -> set[tuple[str, str, str, str]]:
 
 
 @pytest.mark.usefixtures("alerting_programs")
-def test_each_fault_is_told_by_the_name_of_its_culprit_and_nothing_else_is(folder: Path) -> None:
+def test_each_fault_is_alerted_with_its_culprit_and_nothing_else_is(folder: Path) -> None:
     with contextlib.ExitStack() as stack:
         told = stack.enter_context(inbox())
         pager = stack.enter_context(alertmanager(folder, told.url))
@@ -95,7 +95,7 @@ def test_each_fault_is_told_by_the_name_of_its_culprit_and_nothing_else_is(folde
 
         assert named(told) - CULPRITS == set()
         assert told.names("page") == set()
-        # The calm cluster was there to be judged.
+        # The calm cluster was scraped and did work.
         busy = query(url, 'avg_over_time(disagg_node_busy_gpus{cluster="calm"}[30s]) > 0')
         assert {labels["phase"] for labels, _ in busy} == {"prefill", "decode"}
         capacity = query(url, 'cluster_role:disagg_capacity_used:ratio{cluster="calm"}')

@@ -119,8 +119,8 @@ def firing(store: str) -> set[tuple[str, str]]:
     return set()
 
 
-def test_a_central_ruler_names_a_stalled_engine_and_misses_no_node(folder: Path) -> None:
-    """Where no rule is evaluated below, and `up` of other jobs is not sent."""
+def test_a_central_ruler_alerts_on_a_stalled_engine_and_on_nothing_else(folder: Path) -> None:
+    """The sending Prometheus evaluates no rule and does not send `up` of other jobs."""
     with contextlib.ExitStack() as stack:
         store, _ = stack.enter_context(victoria_metrics(folder / "store"))
         stack.enter_context(sending_prometheus(folder, store))
@@ -128,14 +128,14 @@ def test_a_central_ruler_names_a_stalled_engine_and_misses_no_node(folder: Path)
 
         stalled = ("DisaggEngineStalled", "hangs")
         wait_for(lambda: stalled in firing(store), "the stalled engine", 90)
-        # No node for ten minutes would have been told of before.
+        # Missing nodes would have been alerted on by now.
         wait_for(lambda: query(store, "count_over_time(cluster:disagg_gpus:sum[1m]) > 11"), "11 s")
         assert firing(store) == {stalled}
         assert query(store, 'up{job=~".*disagg-node.*"}')
         assert query(store, "disagg_gpu_power_watts") == []
 
 
-def test_what_is_sent_to_a_central_ruler_has_all_that_the_rules_read() -> None:
+def test_the_remote_write_filter_keeps_every_metric_the_rules_read() -> None:
     keep, drop = to_a_ruler()["write_relabel_configs"]
     recorded = {rule["record"] for rule in all_rules() if "record" in rule}
     read = set().union(*(metric_names(rule["expr"]) for rule in all_rules())) - recorded

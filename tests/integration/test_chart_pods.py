@@ -17,9 +17,9 @@ from support.running_node import wait_for
 
 
 @pytest.mark.parametrize("case", ["attach-default", "attach-least-rights"])
-def test_attach_is_ready_and_tells_of_itself(case: str, tmp_path: Path) -> None:
+def test_an_attach_pod_is_ready_and_serves_its_pages(case: str, tmp_path: Path) -> None:
     values = values_of(case)
-    # Engines of others on this host are none of our business.
+    # Foreign engines on this host are to be ignored.
     values.setdefault("attach", {})["nodeFile"] = {"attach": {"processes": False}}
     pod = Pod(values, tmp_path)
 
@@ -29,14 +29,14 @@ def test_attach_is_ready_and_tells_of_itself(case: str, tmp_path: Path) -> None:
             status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
             assert "CapEff:\t0000000000000000\n" in status
         page, landing = pod.get("/metrics", "http"), pod.get("/", "http")
-    # A pod's host is called like the pod.
+    # The host name of a pod is the name of the pod.
     assert NODE in (landing or "")
     assert page is not None
     assert "disagg_build_info" in page
     assert process.returncode == 0
 
 
-def test_a_page_by_tls_is_for_who_has_the_password(tmp_path: Path) -> None:
+def test_a_page_over_tls_requires_the_password(tmp_path: Path) -> None:
     users = {"prometheus": bcrypt.hashpw(b"sesame", bcrypt.gensalt(4)).decode()}
     certificate = server_certificate()
     secrets = {

@@ -28,7 +28,7 @@ TUNED = {
 
 
 @pytest.mark.parametrize("alerts", [{}, TUNED], ids=["default", "every value changed"])
-def test_the_rendered_rules_are_rules(alerts: dict[str, Any], tmp_path: Path) -> None:
+def test_promtool_accepts_the_rendered_rules(alerts: dict[str, Any], tmp_path: Path) -> None:
     rule = one(render({"prometheusRule": {"enabled": True}, "alerts": alerts}), "PrometheusRule")
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")

@@ -56,7 +56,7 @@ def mended(node_file: dict[str, Any], folder: Path) -> Iterator[Mended]:
         yield Mended(node, folder / "run")
 
 
-def test_a_pause_holds_over_a_kill_and_the_next_daemon_until_it_is_resumed(folder: Path) -> None:
+def test_a_pause_outlasts_a_crash_and_a_daemon_restart_until_resumed(folder: Path) -> None:
     node_file = standin_node(folder, restart={"backoff_first_seconds": 0.01})
     with mended(node_file, folder) as first:
         assert first.ask("pause", "decode-0").stdout == "paused: decode-0\n"
@@ -113,7 +113,7 @@ def test_a_restart_fails_no_request_that_was_running(folder: Path) -> None:
         assert after["restarts"] == 0
 
 
-def test_a_worker_that_was_given_up_is_mended_by_a_restart(folder: Path) -> None:
+def test_a_failed_worker_becomes_ready_by_a_restart(folder: Path) -> None:
     node_file = standin_node(folder, restart={"backoff_first_seconds": 0.01, "crash_limit": 1})
     with mended(node_file, folder) as asked:
         os.kill(asked.worker("decode-0")["pid"], signal.SIGKILL)
@@ -132,7 +132,7 @@ def test_a_worker_that_was_given_up_is_mended_by_a_restart(folder: Path) -> None
         asked.wait_state("decode-0", "ready")
 
 
-def test_a_crash_is_told_to_the_hook_and_a_hook_that_hangs_delays_no_restart(folder: Path) -> None:
+def test_a_crash_is_reported_to_the_hook_and_a_hanging_hook_delays_no_restart(folder: Path) -> None:
     told = folder / "told"
     hook = {"command": ["sh", "-c", f"cat >> {told}; sleep 300"], "events": ["crashed"]}
     quick = {"backoff_first_seconds": 0.01}
@@ -156,7 +156,7 @@ def test_a_crash_is_told_to_the_hook_and_a_hook_that_hangs_delays_no_restart(fol
         assert page.sum("disagg_worker_restarts_total", worker="decode-0") == 1
 
 
-def test_a_watch_tells_a_pause_and_the_end_of_the_daemon(folder: Path) -> None:
+def test_a_watch_shows_a_pause_and_the_end_of_the_daemon(folder: Path) -> None:
     command = [sys.executable, "-m", "disagg_cluster.cli", "status", "--watch"]
     with mended(standin_node(folder), folder) as asked:
         asking = [*command, "--run-dir", str(folder / "run")]
@@ -177,7 +177,7 @@ def test_a_watch_tells_a_pause_and_the_end_of_the_daemon(folder: Path) -> None:
     assert said.index("the daemon is stopping") < said.index("decode-0 (decode): stopped")
 
 
-def test_without_a_daemon_the_way_out_is_said(folder: Path) -> None:
+def test_without_a_daemon_commands_say_how_to_start_one(folder: Path) -> None:
     named = (["restart", "w"], ["drain", "w"], ["explain", "w"])
     asked = (*named, ["pause"], ["resume"], ["status"], ["status", "-w"])
     for words in (*asked, ["reassign", "w", "--role", "decode"]):
@@ -186,7 +186,7 @@ def test_without_a_daemon_the_way_out_is_said(folder: Path) -> None:
         assert "start one with `disagg-node start`" in ran.stderr
 
 
-def test_a_changed_node_file_is_taken_in_and_only_the_next_start_follows_it(folder: Path) -> None:
+def test_a_reload_applies_a_changed_node_file_at_the_next_worker_start(folder: Path) -> None:
     node_file = standin_node(folder)
     with mended(node_file, folder) as asked:
         pids = {name: asked.worker(name)["pid"] for name in ("prefill-0", "decode-0")}

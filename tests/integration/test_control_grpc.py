@@ -25,7 +25,7 @@ def asked(*words: str) -> Result:
     return CliRunner().invoke(main, [*words])
 
 
-def test_a_daemon_is_steered_from_here_and_over_the_network(folder: Path) -> None:
+def test_a_daemon_is_controlled_over_its_unix_socket_and_the_network(folder: Path) -> None:
     write_files(folder, {"web.yml": WEB, "token": TOKEN})
     node_file = standin_node(folder)
     address = f"localhost:{free_port()}"

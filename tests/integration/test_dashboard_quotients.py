@@ -78,13 +78,13 @@ def check(folder: Path, told: Mapping[str, str], wanted: Mapping[str, tuple[str,
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_who_tells_half_bends_no_quotient(tmp_path: Path) -> None:
-    """Energy: 200 W for 5000 GPU-seconds. Cost: by tokens. Activity: by the GPUs that tell it."""
+def test_a_quotient_counts_only_nodes_that_report_both_of_its_parts(tmp_path: Path) -> None:
+    """Energy: 200 W for 5000 GPU-seconds. Cost: by tokens. Activity: by the GPUs that report it."""
     check(tmp_path, SERIES, EXPECTED)
 
 
-def test_errors_are_those_of_who_tells_how_many_requests_ended(tmp_path: Path) -> None:
-    """What engines call an abort of a model whose frontend saw no error is none of its users'."""
+def test_the_error_rate_counts_engine_errors_only_without_a_frontend(tmp_path: Path) -> None:
+    """An error reported only by engines counts only where no frontend counts requests."""
     ends = 'disagg_request_ends_total{engine_namespace="n",cluster="c"'
     told = {
         f'{ends},model_name="m",source="frontend",reason="stop"}}': "0+150x40",
@@ -97,7 +97,7 @@ def test_errors_are_those_of_who_tells_how_many_requests_ended(tmp_path: Path) -
     check(tmp_path, told, {"Error rate": ('{reason="error"}', 1 / 20)})
 
 
-def test_a_model_in_two_namespaces_wastes_and_lacks_the_gpus_of_both(tmp_path: Path) -> None:
+def test_wasted_and_missing_gpus_are_summed_over_the_namespaces_of_a_model(tmp_path: Path) -> None:
     of = 'role="decode",model_name=".+",cluster="c",engine_namespace='
     short = 'disagg_plan_shortfall_gpus{gpu_name="H",horizon="1h",quantile="0.9"'
     told = {

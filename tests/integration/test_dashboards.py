@@ -111,7 +111,7 @@ QUERIES = [each for name in NAMES for each in queries(name)]
 
 
 def test_every_expression_is_promql(tmp_path: Path) -> None:
-    """Panels and annotations alike, as the expressions of one rule file before promtool."""
+    """Expressions of panels and annotations are checked by promtool as one rule file."""
     binary = shutil.which("promtool")
     if binary is None:
         pytest.skip("promtool is not installed: apt-get install prometheus")
@@ -126,8 +126,8 @@ def test_every_expression_is_promql(tmp_path: Path) -> None:
     assert f"{len(asked)} rules found" in done.stdout
 
 
-def test_what_may_lack_data_is_folded_away() -> None:
-    """And what is folded away lacks data here: neither list grows unnoticed."""
+def test_collapsed_panels_are_exactly_those_that_may_lack_data() -> None:
+    """So neither the collapsed panels nor those without data grow unnoticed."""
     hidden = {(name, title) for name in NAMES for title in folded(load(name))}
 
     assert hidden == set(WITHOUT_DATA)
@@ -153,9 +153,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_every_query_finds_data_on_the_demo(prometheus: str) -> None:
-    """A panel that stays empty here is a panel that nobody has seen."""
+    """A panel that stays empty on the demo would never be checked."""
     unasked = WITHOUT_DATA.keys() | PARTLY.keys()
-    # What the planner is asked for is held against one in test_capacity_dashboard.py.
+    # Queries of planner metrics are checked in test_capacity_dashboard.py.
     here = [each for each in QUERIES if each.dashboard != "capacity"]
     asked = [each for each in here if (each.dashboard, each.panel) not in unasked]
 
@@ -164,7 +164,7 @@ def test_every_query_finds_data_on_the_demo(prometheus: str) -> None:
 
 
 def test_every_rule_finds_its_series_on_the_demo(prometheus: str) -> None:
-    """What a rule records has a value; of an alert, which is silent here, all that it asks."""
+    """Each recording rule has a value, and each series that an alert queries exists."""
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     alerts = " ".join(rule["expr"] for rule in rules() if "alert" in rule)
     series = recorded | set(re.findall(r"\b(?:[a-z_]+:)?disagg_[\w:]+", alerts))
@@ -178,7 +178,7 @@ def test_every_rule_finds_its_series_on_the_demo(prometheus: str) -> None:
         odd.intersection_update({each for each in odd if answered(prometheus, f"count({each})")})
         return not odd
 
-    # Where a loaded machine kept a page from being read, something is missed for a moment.
+    # A scrape delayed by a loaded machine may make a series absent for a moment.
     with contextlib.suppress(AssertionError):
         wait_for(all_gone, "what is not to be there to go", 30.0)
     assert odd == set()

@@ -111,7 +111,7 @@ def demo() -> Iterator[Demo]:
 
 
 def test_the_demo_shows_both_phases_on_tagged_gpus_and_ends_cleanly(demo: Demo) -> None:
-    """Issue 'Foundation', Shows it 1 and the recorded ratio: one run, looked at from all sides."""
+    """Issue 'Foundation', Shows it 1 and the recorded ratio: one run, checked in all respects."""
     page_url = demo.address(r"metrics page: (\S+)")
     prometheus_url = demo.address(r"Prometheus: (\S+)")
 
@@ -165,7 +165,7 @@ def test_the_demo_shows_both_phases_on_tagged_gpus_and_ends_cleanly(demo: Demo) 
         os.kill(demo.process.pid, 0)
 
 
-def test_a_demo_that_is_killed_leaves_no_process_and_no_file() -> None:
+def test_a_killed_demo_leaves_no_process_and_no_file() -> None:
     killed = Demo()
     killed.address(r"Prometheus: (\S+)")
     folder = Path(killed.address(r"--run-dir (\S+)")).parent

@@ -80,10 +80,10 @@ def check(url: str, past: list[Past], instants: range, now: int) -> None:
 
 
 @pytest.mark.parametrize("flags", [(), ("--query.max-samples=60",)], ids=["free", "limited"])
-def test_all_samples_are_read_from_a_prometheus_limited_or_not(
+def test_all_samples_are_read_from_a_prometheus_with_or_without_a_limit(
     flags: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """One that loads 60 samples for a query is asked in parts; the command reads it, too."""
+    """Queries to a server that loads 60 samples at most are split into parts."""
     now = int(time.time())
     past, instants = past_of(now)
     with prometheus_with(openmetrics(past, instants), tmp_path, *flags) as url:
@@ -102,8 +102,8 @@ def test_all_samples_are_read_from_a_prometheus_limited_or_not(
             assert (model["cluster"], model["model_name"]) == ("east", "llama")
 
 
-def test_all_samples_are_read_from_a_victoriametrics_the_newest_too(tmp_path: Path) -> None:
-    """As it is started by default it holds the last 30 s back from other queries."""
+def test_all_samples_including_the_newest_are_read_from_victoriametrics(tmp_path: Path) -> None:
+    """By default it hides the last 30 s from other queries."""
     now = int(time.time())
     past, instants = past_of(now)
     lines = []

@@ -67,8 +67,8 @@ def feeds(node: DynamoNode, ledger: Ledger) -> list[FpmFeed]:
     ]
 
 
-def test_every_token_of_real_workers_is_a_step_in_the_books(node: DynamoNode) -> None:
-    """A decode request writes one token a step: nothing lost, nothing doubled."""
+def test_every_token_of_real_workers_is_accounted_as_a_step(node: DynamoNode) -> None:
+    """A decode request generates one token a step, so no step is lost or counted twice."""
     ledger = books()
     hearing = feeds(node, ledger)
 
@@ -76,7 +76,7 @@ def test_every_token_of_real_workers_is_a_step_in_the_books(node: DynamoNode) ->
         for feed in hearing:
             feed.open(asyncio.get_running_loop())
         async with asyncio.timeout(120):
-            # Their signs of life, which are also the baselines of the books.
+            # Heartbeats, which are also the baselines of the accounts.
             while not all(feed.received_ns for feed in hearing):
                 await asyncio.sleep(0.05)
             await asyncio.to_thread(load, node)
@@ -98,11 +98,11 @@ def test_every_token_of_real_workers_is_a_step_in_the_books(node: DynamoNode) ->
     assert decode.reported.elapsed_ns[1] > 0
 
 
-def test_the_pages_of_real_workers_are_read(node: DynamoNode) -> None:
+def test_the_pages_of_real_workers_are_parsed(node: DynamoNode) -> None:
     node.complete("hello", 5)
     pages = {name: parse_page(fetch(url, 10.0), 0) for name, url in node.page_urls.items()}
 
-    # Until its engine's own series are there, a worker's page tells of requests only.
+    # Until the series of its engine exist, the page of a worker has request metrics only.
     assert pages["prefill"].kind == "dynamo"
     assert pages["prefill"].serving.totals[Total.FINISHED_REQUESTS] >= 1
     assert pages["decode"].kind == "vllm"
@@ -110,7 +110,7 @@ def test_the_pages_of_real_workers_are_read(node: DynamoNode) -> None:
     assert pages["decode"].serving.time_to_first_token is not None
 
 
-def test_workers_are_found_with_their_ids_and_one_that_lost_its_registration_is_seen(
+def test_workers_are_found_with_their_ids_and_a_lost_registration_is_reported(
     node: DynamoNode,
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="dn-") as folder:

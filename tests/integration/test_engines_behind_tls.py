@@ -46,7 +46,7 @@ def looked(attach: Attach, engine: FakeEngine) -> EngineStatus:
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
-def test_an_engine_that_serves_tls_is_read_by_its_own_certificate(
+def test_an_engine_with_tls_is_scraped_with_its_pinned_certificate(
     engine: Callable[..., FakeEngine], kind: str
 ) -> None:
     status = looked(Attach(kubernetes="never"), engine(kind))
@@ -56,7 +56,7 @@ def test_an_engine_that_serves_tls_is_read_by_its_own_certificate(
     assert status.page is not None
 
 
-def test_a_listed_engine_is_read_by_the_authority_that_a_person_names(
+def test_a_listed_engine_is_scraped_with_the_configured_ca(
     engine: Callable[..., FakeEngine], tmp_path: Path
 ) -> None:
     started = engine()
@@ -68,7 +68,7 @@ def test_a_listed_engine_is_read_by_the_authority_that_a_person_names(
     assert (status.tls, status.up) == (TlsStatus("ca", ""), True)
 
 
-def test_an_engine_with_anothers_certificate_is_not_read_and_it_is_said_why(
+def test_an_engine_with_an_untrusted_certificate_is_not_scraped_with_the_reason(
     engine: Callable[..., FakeEngine], tmp_path: Path
 ) -> None:
     started = engine()
@@ -80,7 +80,7 @@ def test_an_engine_with_anothers_certificate_is_not_read_and_it_is_said_why(
     assert (status.tls, status.up) == (TlsStatus("ca", "certificate_untrusted"), False)
 
 
-def test_an_engine_whose_certificate_was_renewed_before_we_came_is_told_to_take_it_up(
+def test_an_engine_serving_another_certificate_than_its_file_is_not_scraped(
     engine: Callable[..., FakeEngine], tmp_path: Path
 ) -> None:
     started = engine()
@@ -92,7 +92,7 @@ def test_an_engine_whose_certificate_was_renewed_before_we_came_is_told_to_take_
     assert (status.tls, status.up) == (TlsStatus("pinned", "certificate_not_of_its_file"), False)
 
 
-def test_a_launched_worker_that_serves_tls_is_ready_and_its_page_is_read(tmp_path: Path) -> None:
+def test_a_launched_worker_with_tls_becomes_ready_and_is_scraped(tmp_path: Path) -> None:
     write_files(tmp_path)
     files = ["--ssl-certfile", str(tmp_path / "cert.pem")]
     worker = {

@@ -24,7 +24,7 @@ HELD = {
 
 
 @pytest.mark.long
-def test_faults_of_every_campaign_lose_nothing_start_nothing_twice_and_leave_nothing(
+def test_faults_of_every_campaign_lose_no_request_and_leave_no_dead_or_extra_worker(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "faults"

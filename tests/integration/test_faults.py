@@ -86,7 +86,7 @@ def full_disk(logs: Path) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(logs)], check=True)
 
 
-def test_a_full_disk_stops_nothing_and_is_shown(folder: Path) -> None:
+def test_a_full_disk_stops_no_supervision_and_is_reported(folder: Path) -> None:
     """Journal and log cannot be written; a worker that dies meanwhile is started again.
 
     The logs' disk is full, where we may mount one; where the journal is made lies a link, which is
@@ -125,7 +125,7 @@ def journal_success(planes: Node) -> float:
     return planes.daemon.page().sum("disagg_collector_success", collector="journal")
 
 
-def test_a_foreign_server_on_the_port_that_answers_200_is_named_and_waited_for(
+def test_a_foreign_server_on_the_port_is_named_and_waited_for(
     folder: Path,
 ) -> None:
     port = free_port()
@@ -149,12 +149,12 @@ def test_a_foreign_server_on_the_port_that_answers_200_is_named_and_waited_for(
         foreign.reap()
 
 
-def test_an_engine_that_is_stopped_by_a_signal_is_not_called_ready(folder: Path) -> None:
-    """It hangs: its process lives and answers nothing. It is killed and started again."""
+def test_a_stopped_engine_is_reported_as_hung_and_restarted(folder: Path) -> None:
+    """Its process is alive but answers nothing, so it is killed and restarted."""
     with node(pair(folder), folder) as planes:
         planes.daemon.wait_ready()
         first = planes.pids()["victim"]
-        # Not in the first seconds after ready: no hang is believed then.
+        # A hang within the grace period after ready would be ignored.
         wait_until("the grace to pass", lambda: uptime(planes) > 11)
         os.kill(first, signal.SIGSTOP)
 
@@ -211,7 +211,7 @@ server.serve_forever()
 """Goes silent when a file `slow` comes, and does no more steps once `idle` is there."""
 
 
-def test_an_engine_that_works_is_not_killed_for_its_silence_and_one_that_does_nothing_is(
+def test_only_an_unresponsive_engine_without_work_is_killed(
     folder: Path,
 ) -> None:
     script = WORKING.format(folder=str(folder))
@@ -267,7 +267,7 @@ def test_a_worker_that_ignores_sigterm_is_ended_in_time(folder: Path) -> None:
         assert "neighbour: draining → stopped: ended with exit code 0" in said
 
 
-def test_a_start_that_never_becomes_ready_is_ended_and_given_up(folder: Path) -> None:
+def test_a_worker_that_never_becomes_ready_is_ended_and_given_up(folder: Path) -> None:
     late = {"deadlines": {"start_seconds": 1, "stop_seconds": 1}, "restart": {"crash_limit": 2}}
     sleeps = engine(folder, "echo loading; exec sleep 1000\n")
     with node(pair(folder, **late, **sleeps), folder) as planes:
@@ -290,10 +290,10 @@ def test_a_start_that_never_becomes_ready_is_ended_and_given_up(folder: Path) ->
         assert procfs.is_alive(log)
 
 
-def test_a_wall_clock_that_jumps_moves_nothing_but_timestamps(
+def test_a_wall_clock_jump_changes_only_timestamps(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A day ahead, then two back: nobody is taken for hung, no restart waits for a day."""
+    """A day ahead, then two back: no worker counts as hung, no restart is delayed by a day."""
     shim, ahead = folder / "shim.so", folder / "ahead"
     source = Path(__file__).parents[1] / "support" / "clock_shim.c"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, source, "-ldl"], check=True)

@@ -108,10 +108,10 @@ def host(stub_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         yield Host(node, state, tmp_path, stack)
 
 
-def test_a_followers_gpus_are_booked_by_their_activity_and_only_while_it_is_there(
+def test_gpus_of_a_follower_are_attributed_by_activity_only_while_it_runs(
     host: Host, say: Say
 ) -> None:
-    # As in another run of this test beside us, of which we are to see nothing.
+    # A foreign engine, as of another run of this test, which must not be found.
     all_gpus = {"CUDA_VISIBLE_DEVICES": ",".join(map(gpu, range(8)))}
     host.stack.enter_context(FakeEngine("vllm", host.folder, environment=all_gpus))
     started, port = time.time(), free_port()
@@ -152,11 +152,11 @@ def test_a_followers_gpus_are_booked_by_their_activity_and_only_while_it_is_ther
         prefill = host.seconds(page, number, phase="prefill")
         assert 0.6 * (ended - began) - 1 < prefill < 0.6 * (gone - started) + 1
         assert prefill == pytest.approx(used / 2, abs=0.01)
-        # Its GPUs are still active: that is a stranger's.
+        # Its GPUs are still active: that activity is of a foreign process.
         assert host.unattributed(page, number, "stranger") > 0
     decode, until = host.seconds(page, 4, phase="decode"), host.watermark(page, 4)
     assert 0.5 * (until - began) - 1 < decode < 0.5 * (until - started) + 1
-    # Nobody says in which phase the last one is: its activity is nobody's, and not lost.
+    # The phase of the last one is unknown: its activity is unattributed, and not lost.
     assert host.method(page, host.engine(page, 5)) == "none"
     active, until = host.unattributed(page, 5, "no_record"), host.watermark(page, 5)
     assert 0.4 * (until - began) - 1 < active < 0.4 * (until - started) + 1

@@ -171,7 +171,7 @@ def test_fuzzed_and_oversized_requests_are_refused_and_the_others_served(
     assert "Traceback" not in said
 
 
-def test_who_is_not_known_is_shown_nothing(site: Site) -> None:
+def test_an_unauthenticated_client_is_shown_nothing(site: Site) -> None:
     for path in ("/", "/metrics", "/view.json", "/healthz", "/readyz", "/../etc/passwd"):
         answer = site.page(path, GUESS)
         assert b" 401 " in answer[:20]
@@ -192,7 +192,7 @@ def test_who_is_not_known_is_shown_nothing(site: Site) -> None:
     assert "it shows no token, or a wrong one" in site.log
 
 
-def test_slow_clients_hold_up_nobody(site: Site) -> None:
+def test_slow_clients_do_not_block_others(site: Site) -> None:
     with contextlib.ExitStack() as stack:
         for listener in LISTENERS:
             for begun in (b"", b"G", PREFACE[:7]):
@@ -216,8 +216,8 @@ def test_no_page_and_no_answer_shows_a_secret(site: Site) -> None:
     assert ssl.OPENSSL_VERSION.encode() not in shown
 
 
-def test_the_page_of_a_planner_bears_the_same(tmp_path: Path) -> None:
-    """Its Prometheus is gone and wants a password, which no page and no log may show."""
+def test_the_page_of_a_planner_withstands_hostile_requests(tmp_path: Path) -> None:
+    """Its Prometheus is unreachable, and no page and no log may show its password."""
     write_files(
         tmp_path, {"web.yml": "tls_server_config: {cert_file: cert.pem, key_file: key.pem}"}
     )

@@ -46,8 +46,8 @@ def test_the_daemon_starts_in_an_environment_of_its_own(image: Image) -> None:
     assert told.stdout.startswith(str(image.root / "opt" / "disagg-node"))
 
 
-def test_the_environment_holds_the_pinned_versions_and_no_more(image: Image) -> None:
-    """Neither pip nor anything of the build is left in it."""
+def test_the_environment_contains_only_pinned_packages(image: Image) -> None:
+    """It contains neither pip nor build tools."""
     listing = (
         "import importlib.metadata as m\n"
         "for d in m.distributions(): print(d.name.replace('_', '-').lower(), d.version)"
@@ -65,9 +65,7 @@ def test_the_environment_holds_the_pinned_versions_and_no_more(image: Image) -> 
     assert {"pip", "hatchling"} & held.keys() == set()
 
 
-def test_the_health_check_tells_a_daemon_that_answers_from_none(
-    image: Image, tmp_path: Path
-) -> None:
+def test_the_health_check_succeeds_only_if_a_daemon_answers(image: Image, tmp_path: Path) -> None:
     port = free_port()
     node = tmp_path / "node.yaml"
     node.write_text(

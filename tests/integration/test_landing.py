@@ -114,7 +114,7 @@ def slices(count: int) -> Snapshot:
     )
 
 
-def test_the_page_renews_itself_and_keeps_the_focus(browser: Browser) -> None:
+def test_the_page_refreshes_itself_and_keeps_the_focus(browser: Browser) -> None:
     with shown(browser, golden_snapshot()) as (page, node):
         expect(page.get_by_role("table").first).to_contain_text("prefill-0")
         scroll = page.get_by_role("region", name="GPUs").get_by_role("region")
@@ -129,7 +129,7 @@ def test_the_page_renews_itself_and_keeps_the_focus(browser: Browser) -> None:
         assert page.evaluate("document.activeElement.id") == "devices-scroll"
 
 
-def test_a_screen_reader_hears_when_what_is_wrong_changes_and_not_each_second(
+def test_a_screen_reader_announces_only_changes_in_the_number_of_problems(
     browser: Browser,
 ) -> None:
     golden = golden_snapshot()
@@ -148,7 +148,7 @@ def test_a_screen_reader_hears_when_what_is_wrong_changes_and_not_each_second(
         assert page.evaluate("heard") == ["(4) gpu-7", "(5) gpu-7"]
 
 
-def test_it_can_be_paused(browser: Browser) -> None:
+def test_the_refresh_can_be_paused(browser: Browser) -> None:
     with shown(browser, golden_snapshot()) as (page, node):
         button = page.get_by_role("button", name="Pause")
         button.focus()
@@ -165,7 +165,7 @@ def test_it_can_be_paused(browser: Browser) -> None:
         expect(page.get_by_text("None is known.")).to_be_visible(timeout=20_000)
 
 
-def test_a_node_that_no_longer_answers_is_said_to_be_so(browser: Browser) -> None:
+def test_the_page_reports_a_node_that_no_longer_answers(browser: Browser) -> None:
     node = Node(golden_snapshot())
     url = f"http://127.0.0.1:{node.server.start().port}/"
     page = browser.new_page()
@@ -178,7 +178,7 @@ def test_a_node_that_no_longer_answers_is_said_to_be_so(browser: Browser) -> Non
         expect(page.get_by_role("status")).to_contain_text("does not answer", timeout=20_000)
 
 
-def test_a_hostile_name_is_text_at_first_and_after_a_renewal(browser: Browser) -> None:
+def test_a_hostile_name_is_shown_as_text_before_and_after_a_refresh(browser: Browser) -> None:
     golden = golden_snapshot()
     hostile = replace(golden.engines[0], engine=HOSTILE, model_name=HOSTILE, up=False)
     with shown(browser, replace(golden, engines=(hostile,))) as (page, node):
@@ -191,14 +191,14 @@ def test_a_hostile_name_is_text_at_first_and_after_a_renewal(browser: Browser) -
         assert "taken" not in page.title()
 
 
-def test_it_works_without_script_and_asks_to_be_loaded_again(browser: Browser) -> None:
+def test_the_page_works_without_scripts_and_reloads_itself(browser: Browser) -> None:
     with shown(browser, golden_snapshot(), java_script_enabled=False) as (page, _):
         expect(page.get_by_role("table").first).to_contain_text("prefill-0")
         expect(page.get_by_role("button")).to_have_count(0)
         assert '<noscript><meta http-equiv="refresh"' in page.content()
 
 
-def test_a_screen_reader_finds_headings_tables_and_their_heads(browser: Browser) -> None:
+def test_headings_tables_and_their_headers_are_accessible(browser: Browser) -> None:
     with shown(browser, golden_snapshot()) as (page, _):
         headings = page.get_by_role("heading").all_inner_texts()
         assert headings[0].startswith("gpu-7")
@@ -213,7 +213,7 @@ def test_a_screen_reader_finds_headings_tables_and_their_heads(browser: Browser)
         assert table.get_by_role("cell", name="prefill 64%, decode 2%").count() == 1
 
 
-def test_the_keyboard_reaches_everything_in_the_order_of_the_page(browser: Browser) -> None:
+def test_the_keyboard_reaches_all_controls_in_page_order(browser: Browser) -> None:
     with shown(browser, golden_snapshot()) as (page, _):
         reached = []
         for _press in range(7):
@@ -226,7 +226,7 @@ def test_the_keyboard_reaches_everything_in_the_order_of_the_page(browser: Brows
         ]
 
 
-def test_every_text_can_be_read_on_its_ground(browser: Browser) -> None:
+def test_every_text_has_enough_contrast(browser: Browser) -> None:
     with shown(browser, golden_snapshot()) as (page, _):
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
@@ -259,7 +259,7 @@ def in_trouble() -> dict[str, tuple[Snapshot, tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize("state", ["crash", "failed", "empty"])
-def test_what_is_wrong_is_read_first_on_any_screen(browser: Browser, state: str) -> None:
+def test_problems_are_visible_first_on_any_screen_size(browser: Browser, state: str) -> None:
     snapshot, words = in_trouble()[state]
     with shown(browser, snapshot) as (page, _):
         for word in words:
@@ -275,7 +275,7 @@ def test_what_is_wrong_is_read_first_on_any_screen(browser: Browser, state: str)
             assert told["y"] < 800
 
 
-def test_sixteen_slices_fit_any_screen(browser: Browser) -> None:
+def test_sixteen_gpu_slices_fit_any_screen_size(browser: Browser) -> None:
     """A table may scroll in its own box; the page may not."""
     with shown(browser, slices(16)) as (page, _):
         assert page.get_by_role("table").first.get_by_role("row").count() == 17

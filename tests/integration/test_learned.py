@@ -46,7 +46,9 @@ def steps_kept(run_dir: Path) -> int:
     return max([sum(e["learned"]["costs"][0][1]["steps"]) for e in told["engines"]], default=0)
 
 
-def test_after_a_killed_daemon_split_and_capacity_are_back_within_seconds(tmp_path: Path) -> None:
+def test_after_a_killed_daemon_learned_split_and_capacity_return_within_seconds(
+    tmp_path: Path,
+) -> None:
     node_file = standin_node(tmp_path)
     quick = {"step_base_seconds": 0.004, "prefill_token_seconds": 5e-6}
     mixed = {"name": "mixed-0", "role": "mixed", "args": ["--costs", json.dumps(quick)]}

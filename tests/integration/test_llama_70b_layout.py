@@ -145,7 +145,7 @@ def layout(folder: Path) -> Iterator[Layout]:
         sys.stderr.write(f"--- {path}\n{path.read_text(errors='replace')[-2000:]}\n")
 
 
-def test_requests_pass_from_the_one_node_to_the_other_and_both_pools_are_metered(
+def test_requests_cross_from_node_to_node_and_both_pools_are_metered(
     layout: Layout,
 ) -> None:
     def all_ready() -> bool:

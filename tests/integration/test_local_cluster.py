@@ -89,7 +89,7 @@ def cluster(folder: Path) -> Iterator[RunCluster]:
 
 
 @pytest.mark.prometheus
-def test_a_node_that_is_cut_off_is_down_alone_and_loses_no_second(cluster: RunCluster) -> None:
+def test_only_a_disconnected_node_is_down_and_it_loses_no_gpu_seconds(cluster: RunCluster) -> None:
     inside = int(cluster.said(r"--target (\d+)"))
     wait_for(lambda: set(cluster.ask(f"{STEPS} > 0")) == NODES, "steps of all nodes")
     wait_for(
@@ -166,7 +166,7 @@ def small_plan() -> ClusterPlan:
     )
 
 
-def test_machines_reach_each_other_until_one_is_cut_off() -> None:
+def test_machines_reach_each_other_unless_one_is_disconnected() -> None:
     ask = "import socket; socket.create_connection(('10.1.2.1', 80), 1).close()"
     with running(small_plan()) as sandbox:
         wait_for(lambda: _page(sandbox.url("server")), "the page", 30)
@@ -178,7 +178,7 @@ def test_machines_reach_each_other_until_one_is_cut_off() -> None:
     assert is_gone(sandbox.pid)
 
 
-def test_two_at_once_do_not_meet_but_at_the_ports_outside() -> None:
+def test_two_sandboxes_are_isolated_except_for_host_ports() -> None:
     with running(small_plan()) as one, running(small_plan()) as other:
         assert one.url("server") != other.url("server")
         taken = one.plan.with_ports({"server": one.plan.doors[0].port})
@@ -197,14 +197,14 @@ with running(ClusterPlan((Machine("one", "10.1.2.1"),), (sleep,))) as sandbox:
 
 
 @pytest.mark.parametrize("victim", ["command", "unshare", "inside"])
-def test_nothing_is_left_whoever_is_killed(victim: str) -> None:
+def test_no_process_is_left_whichever_process_is_killed(victim: str) -> None:
     argv = [sys.executable, "-c", SLEEPER]
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as command:
         assert command.stdout is not None
         unshare, inside = map(int, command.stdout.readline().split())
         [sleeping] = children_of(inside)
         os.kill({"command": command.pid, "unshare": unshare, "inside": inside}[victim], 9)
-        # The network is the kernel's to take back, as nobody is in it.
+        # The kernel removes the network namespaces, as no process is in them.
         assert is_gone(sleeping)
         assert is_gone(inside)
 

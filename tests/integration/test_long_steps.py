@@ -16,7 +16,7 @@ from support.two_planes import standin_node
 PROMPTS, TOKENS, SECONDS = 2, 1000, 10.0
 
 
-def test_prompts_of_ten_seconds_from_rest_are_their_engines_and_nobody_elses(
+def test_ten_second_prompts_after_idle_are_attributed_to_their_engine(
     folder: Path,
 ) -> None:
     costs = {"step_base_seconds": 0.0, "prefill_token_seconds": SECONDS / TOKENS}
@@ -27,7 +27,7 @@ def test_prompts_of_ten_seconds_from_rest_are_their_engines_and_nobody_elses(
     with running_node(node_file, folder) as node:
         node.wait_ready()
         for _ in range(PROMPTS):
-            # Heartbeats of the resting engine commit what they may.
+            # Heartbeats of the idle engine commit seconds up to the watermark.
             node.wait_committed("prefill-0", until=time.time())
             complete_on_one(node.url("prefill-0"), MODEL, "word" * TOKENS, 1, 60.0)
         page = node.wait_settled()

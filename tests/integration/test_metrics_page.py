@@ -8,7 +8,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 @pytest.mark.prometheus
 @pytest.mark.parametrize("file", ["golden_page.prom", "golden_page_stale.prom"])
-def test_promtool_has_nothing_to_say_about_our_page(file: str) -> None:
+def test_promtool_accepts_the_metrics_page_without_warnings(file: str) -> None:
     checked = subprocess.run(
         ["promtool", "check", "metrics"],
         input=(DATA / file).read_bytes(),

@@ -106,7 +106,7 @@ def answers(pager: str) -> bool:
 
 
 @pytest.mark.usefixtures("alerting_programs")
-def test_of_each_event_the_alert_nearest_to_its_cause_is_heard(folder: Path) -> None:
+def test_of_each_event_only_the_alert_nearest_to_the_cause_is_active(folder: Path) -> None:
     expected = {
         json.dumps({**labels, "cluster": event}, sort_keys=True): state
         for event, told in EVENTS.items()
@@ -137,7 +137,9 @@ def together(pager: str) -> list[set[str]]:
 
 
 @pytest.mark.usefixtures("alerting_programs")
-def test_nodes_that_are_gone_and_pools_that_went_with_them_are_one_message(folder: Path) -> None:
+def test_missing_gpus_and_vanished_pools_of_a_cluster_are_grouped_in_one_message(
+    folder: Path,
+) -> None:
     gone = [
         {**page("GpusMissing"), "cluster": "east"},
         {**page("PoolVanished", **M), "cluster": "east"},

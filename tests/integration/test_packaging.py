@@ -56,13 +56,13 @@ def _ask(path: Path | None) -> list[str]:
     return answer.stdout.splitlines()
 
 
-def test_a_wheel_built_from_the_sdist_holds_everything_that_is_shipped(installed: Path) -> None:
+def test_a_wheel_built_from_the_sdist_contains_every_shipped_file(installed: Path) -> None:
     assert (installed / "disagg_cluster" / "_assets" / "alerts").is_dir()
     assert _ask(installed) == EXPECTED
 
 
-def test_the_long_description_reads_well_outside_the_repository(installed: Path) -> None:
-    """No link and no picture in it needs the repository around it, and no address is made up."""
+def test_the_long_description_needs_no_file_of_the_repository(installed: Path) -> None:
+    """It has no relative link, no picture and no made-up project address."""
     [record] = installed.glob("disagg_node-*.dist-info/METADATA")
     said = email.message_from_string(record.read_text(encoding="utf-8"))
     text = str(said.get_payload())
@@ -74,12 +74,12 @@ def test_the_long_description_reads_well_outside_the_repository(installed: Path)
     assert said.get_all("Project-URL") is None
 
 
-def test_of_the_dashboards_only_what_grafana_reads_is_shipped(installed: Path) -> None:
+def test_only_files_that_grafana_reads_are_shipped_of_the_dashboards(installed: Path) -> None:
     """Their builders need a library that an installation does not have."""
     shipped = installed / "disagg_cluster" / "_assets" / "grafana"
 
     assert {path.suffix for path in shipped.rglob("*") if path.is_file()} == {".json", ".yaml"}
 
 
-def test_an_editable_install_finds_the_same_in_the_checkout() -> None:
+def test_an_editable_install_finds_every_shipped_file_in_the_checkout() -> None:
     assert _ask(None) == EXPECTED

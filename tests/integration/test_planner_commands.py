@@ -52,7 +52,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_a_forecast_of_each_model_and_none_of_one_that_is_gone(url: str, tmp_path: Path) -> None:
+def test_models_are_forecast_and_one_that_is_gone_is_undecided(url: str, tmp_path: Path) -> None:
     picture = tmp_path / "load.svg"
 
     done = run("forecast", "--prometheus", url, "--since", "8h", "--json", "--plot", str(picture))
@@ -72,7 +72,7 @@ def test_a_forecast_of_each_model_and_none_of_one_that_is_gone(url: str, tmp_pat
     assert b"<svg" in picture.read_bytes()[:2000]
 
 
-def test_one_model_is_tested_and_one_that_is_not_there_is_named(url: str) -> None:
+def test_a_backtest_selects_a_model_by_name_and_an_unknown_one_is_an_error(url: str) -> None:
     common = ("backtest", "--prometheus", url, "--since", "8h", "--horizons", "5m")
 
     done = run(*common, "--model", "llama", "--moments", "4")
@@ -84,15 +84,15 @@ def test_one_model_is_tested_and_one_that_is_not_there_is_named(url: str) -> Non
     assert "knows no model 'lama' in the last 8h; it knows 'gone', 'llama'" in wrong.stderr
 
 
-def test_a_cluster_without_load_is_an_error_that_says_what_to_look_at(url: str) -> None:
+def test_an_unknown_cluster_is_an_error_that_names_the_known_ones(url: str) -> None:
     done = run("forecast", "--prometheus", url, "--since", "8h", "--cluster", "west")
 
     assert done.returncode == 1
     assert "the last 8h: there is no cluster 'west', only 'east'" in done.stderr
 
 
-def test_the_autoscalers_query_adds_up_what_is_recommended(tmp_path: Path) -> None:
-    """One answer whatever was exported: each name of GPUs once, and none of others."""
+def test_the_autoscaler_query_sums_the_recommended_gpus(tmp_path: Path) -> None:
+    """The query gives one value: each kind of GPU once, and no other model or namespace."""
     examples = Path(__file__).parents[2] / "examples" / "planner"
     scaled = yaml.safe_load((examples / "keda.yaml").read_text(encoding="utf-8"))
     asked = scaled["spec"]["triggers"][0]["metadata"]["query"]
@@ -119,7 +119,7 @@ def test_the_autoscalers_query_adds_up_what_is_recommended(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("scrape_seconds", [15, 60])
 def test_two_spans_are_compared_at_equal_load(tmp_path: Path, scrape_seconds: int) -> None:
-    """In the second the same tokens take half of the GPUs."""
+    """In the second span the same tokens take half of the GPUs."""
     now = int(time.time()) // 60 * 60
     start, changed = now - 4 * HOUR, now - 2 * HOUR
     whose = {"cluster": "east", "node": "n1", "model_name": "llama", "engine_namespace": ""}
@@ -137,7 +137,7 @@ def test_two_spans_are_compared_at_equal_load(tmp_path: Path, scrape_seconds: in
             lambda _at: 1.0,
         ),
     ]
-    # Scrapes and steps do not fall together.
+    # Scrapes and query steps are not aligned.
     text = openmetrics(past, range(start + 7, now + 1, scrape_seconds))
 
     def at(seconds: int) -> str:
@@ -158,15 +158,15 @@ def test_two_spans_are_compared_at_equal_load(tmp_path: Path, scrape_seconds: in
 
 
 @pytest.mark.parametrize("asked", ["2026-11-01", "2026-11-01T10:00", "2026-13-01T10:00/2h", "x/2h"])
-def test_what_is_no_span_is_bad_usage(asked: str) -> None:
+def test_an_invalid_span_is_bad_usage(asked: str) -> None:
     done = run("compare", "--before", asked, "--after", "2026-11-01T10:00/2h")
 
     assert done.returncode == 2
     assert "is no " in done.stderr
 
 
-def test_mixed_engines_of_a_cluster_are_asked_whether_to_separate(tmp_path: Path) -> None:
-    """By what they have learned of their steps, with what they lost to mixing beside it."""
+def test_mixed_engines_of_a_cluster_get_a_verdict_on_separation(tmp_path: Path) -> None:
+    """The verdict uses learned step costs and shows the loss to interference."""
     now = int(time.time()) // 60 * 60
     start = now - 2 * HOUR
     node = {"cluster": "east", "node": "n1"}

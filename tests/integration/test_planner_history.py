@@ -93,14 +93,14 @@ def found(start: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list
         yield PrometheusHistory(prometheus).read(request)
 
 
-def test_rates_come_through_restarts_and_gaps_stay_gaps(found: list[LoadHistory]) -> None:
+def test_rates_survive_restarts_and_gaps_stay_gaps(found: list[LoadHistory]) -> None:
     (only,) = found
     prompt = only.prompt_tokens.values
 
     assert only.key == LoadKey("east", "llama", "search")
     assert len(prompt) == SINCE // MINUTE
     np.testing.assert_allclose(prompt[1:60], 600.0, rtol=0.01)
-    # Five minutes: so long Prometheus takes a sample for the latest.
+    # Prometheus uses a sample as the latest for five minutes.
     assert np.isnan(prompt[66:89]).all()
     np.testing.assert_allclose(prompt[91:], 600.0, rtol=0.01)
     assert only.decode_gpus is not None
@@ -110,8 +110,8 @@ def test_rates_come_through_restarts_and_gaps_stay_gaps(found: list[LoadHistory]
     assert (restarted <= 0.51).all()
 
 
-def test_arrivals_are_read_where_nobody_recorded_them(found: list[LoadHistory]) -> None:
-    """Two a second end; in the last minutes one a second more comes than ends."""
+def test_arrivals_are_derived_where_they_are_not_recorded(found: list[LoadHistory]) -> None:
+    """Two requests a second end; in the last minutes one more a second arrives than ends."""
     (only,) = found
     assert only.requests is not None
 
@@ -119,7 +119,7 @@ def test_arrivals_are_read_where_nobody_recorded_them(found: list[LoadHistory]) 
     np.testing.assert_allclose(only.requests.values[-FULL_MINUTES + 2 :], 3.0, rtol=0.01)
 
 
-def test_what_a_full_pool_serves_is_not_taken_for_demand(found: list[LoadHistory]) -> None:
+def test_the_throughput_of_a_full_pool_is_not_taken_for_demand(found: list[LoadHistory]) -> None:
     (only,) = found
 
     np.testing.assert_allclose(only.output_tokens.values[2:60], 600.0, rtol=0.01)

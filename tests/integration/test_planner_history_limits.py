@@ -73,7 +73,7 @@ def of_east(start: int) -> HistoryRequest:
     return HistoryRequest(start, start + HOURS * HOUR, cluster="east")
 
 
-def test_what_a_limited_server_refuses_it_is_asked_in_parts(
+def test_a_query_over_the_sample_limit_is_split_into_parts(
     url: str, past: str, start: int, tmp_path: Path
 ) -> None:
     """A query may load 200 samples; the range has 360 steps of two series."""
@@ -86,7 +86,7 @@ def test_what_a_limited_server_refuses_it_is_asked_in_parts(
     np.testing.assert_array_equal(found.prompt_tokens.values, whole.prompt_tokens.values)
 
 
-def test_a_server_that_allows_next_to_nothing_says_so_itself(
+def test_a_sample_limit_too_small_for_any_part_is_reported(
     past: str, start: int, tmp_path: Path
 ) -> None:
     with (
@@ -96,7 +96,9 @@ def test_a_server_that_allows_next_to_nothing_says_so_itself(
         read(limited, of_east(start))
 
 
-def test_nodes_that_are_scraped_too_seldom_are_no_empty_load(url: str, start: int) -> None:
+def test_nodes_scraped_too_seldom_are_reported_and_not_taken_for_no_load(
+    url: str, start: int
+) -> None:
     request = HistoryRequest(start, start + HOURS * HOUR, cluster="seldom")
 
     with pytest.raises(NoPastLoadError, match="scrape the nodes at least every two minutes"):
@@ -114,7 +116,7 @@ def test_nodes_that_are_scraped_too_seldom_are_no_empty_load(url: str, start: in
     ],
     ids=["basic", "bearer"],
 )
-def test_a_guarded_prometheus_is_read_by_tls(
+def test_a_protected_prometheus_is_read_over_tls_with_credentials(
     url: str, start: int, shown: str, config: str, tmp_path: Path
 ) -> None:
     (whole,) = read(url, of_east(start))
@@ -128,14 +130,14 @@ def test_a_guarded_prometheus_is_read_by_tls(
             read(guarded, of_east(start), tmp_path / "bad.yml")
 
 
-def test_nobody_at_the_address_is_said_with_it(start: int) -> None:
+def test_a_refused_connection_is_reported_with_its_address(start: int) -> None:
     address = f"http://127.0.0.1:{free_port()}"
 
     with pytest.raises(NoAnswerError, match=f"no answer from {address}: Connection refused"):
         read(address, of_east(start))
 
 
-def test_a_server_that_hangs_is_waited_for_no_longer_than_was_said(url: str, start: int) -> None:
+def test_a_hanging_server_is_waited_for_no_longer_than_the_deadline(url: str, start: int) -> None:
     at_last = Event()
     with guard(url, hold=at_last) as hanging, closing(Prometheus(hanging)) as prometheus:
         history = PrometheusHistory(prometheus, deadline_seconds=0.2, read_seconds=0.6)
@@ -144,8 +146,8 @@ def test_a_server_that_hangs_is_waited_for_no_longer_than_was_said(url: str, sta
         at_last.set()
 
 
-def test_a_part_of_an_answer_is_no_answer(url: str, start: int) -> None:
-    """As Thanos answers while a store of its is away."""
+def test_a_partial_answer_is_refused(url: str, start: int) -> None:
+    """As Thanos answers while one of its stores is unavailable."""
     with (
         guard(url, warnings=["store 10.0.0.7:10901: connection refused"]) as partial,
         pytest.raises(PrometheusError, match=r"in part only.*store 10\.0\.0\.7:10901"),
@@ -153,7 +155,7 @@ def test_a_part_of_an_answer_is_no_answer(url: str, start: int) -> None:
         read(partial, of_east(start))
 
 
-def test_the_guard_lets_through_what_prometheus_says(url: str) -> None:
+def test_the_test_proxy_passes_prometheus_answers_through(url: str) -> None:
     with guard(url) as through, requests.Session() as session:
         session.trust_env = False
         answer = session.get(f"{through}/api/v1/query", params={"query": "1"}, timeout=5).json()

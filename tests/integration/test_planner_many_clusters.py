@@ -142,7 +142,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_what_is_read_above_is_what_each_cluster_knows(
+def test_load_read_from_the_central_store_equals_that_of_each_cluster(
     servers: tuple[Mapping[str, str], str], config: Path
 ) -> None:
     below, above = servers
@@ -174,7 +174,7 @@ def test_what_is_read_above_is_what_each_cluster_knows(
         assert found.rejections is None
 
 
-def test_who_shows_no_password_or_trusts_nobody_is_told_so(
+def test_a_missing_password_or_ca_is_reported(
     servers: tuple[Mapping[str, str], str], tmp_path: Path
 ) -> None:
     _, above = servers
@@ -187,7 +187,7 @@ def test_who_shows_no_password_or_trusts_nobody_is_told_so(
         read(above, request)
 
 
-def test_a_cluster_that_does_not_send_is_missed_by_name(
+def test_a_cluster_without_data_in_the_central_store_is_named(
     servers: tuple[Mapping[str, str], str], config: Path
 ) -> None:
     end = int(time.time())

@@ -64,7 +64,7 @@ def samples(url: str, context: ssl.SSLContext) -> dict[tuple[str, ...], float]:
     return {}
 
 
-def test_it_forecasts_says_when_prometheus_is_gone_and_is_alone(tmp_path: Path) -> None:
+def test_the_planner_forecasts_reports_a_lost_prometheus_and_runs_only_once(tmp_path: Path) -> None:
     web = {
         "tls_server_config": {"cert_file": "cert.pem", "key_file": "key.pem"},
         "basic_auth_users": {"prometheus": hashed("first")},
@@ -123,7 +123,7 @@ def test_it_forecasts_says_when_prometheus_is_gone_and_is_alone(tmp_path: Path) 
     assert "no answer from http://127.0.0.1" in (tmp_path / "log").read_text()
 
 
-def test_a_wrong_file_is_told_whole_and_nothing_runs(tmp_path: Path) -> None:
+def test_all_problems_of_an_invalid_planner_file_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "planner.yaml"
     file.write_text("evry_seconds: 60\nhistory: {days: 0}\n")
 

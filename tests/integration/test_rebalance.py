@@ -104,7 +104,7 @@ def samples(port: int) -> dict[tuple[str, ...], float]:
     return {}
 
 
-def test_a_worker_is_moved_for_real_and_the_planner_says_so(folder: Path) -> None:
+def test_the_planner_moves_a_real_worker_and_reports_it(folder: Path) -> None:
     node_file = standin_node(folder, intervals={"pages_seconds": 0.5})
     for worker in tuple(node_file["workers"]):
         other = worker["name"].replace("-0", "-1")
@@ -131,7 +131,7 @@ def test_a_worker_is_moved_for_real_and_the_planner_says_so(folder: Path) -> Non
         except AssertionError:
             raise AssertionError((folder / "planner.log").read_text() + node.log()) from None
 
-        # Of the prefill engines the one with the fewest requests.
+        # The moved engine is the prefill engine with the fewest requests.
         after = {name: view.role for name, view in worker_views(socket).items()}
         assert after == dict.fromkeys(WORKERS, "decode") | {"prefill-1": "prefill"}
         assert found[done] == 1

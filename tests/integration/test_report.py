@@ -96,7 +96,7 @@ def url(now: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield running
 
 
-def test_the_sums_are_those_that_were_written(url: str, now: int) -> None:
+def test_the_report_sums_match_the_written_samples(url: str, now: int) -> None:
     known_hours = SINCE / HOUR - GAP_HOURS
     period = period_until(now, SINCE)
     report = report_of(Reader(url, "east").read(period), "east", None)
@@ -123,16 +123,16 @@ def test_the_sums_are_those_that_were_written(url: str, now: int) -> None:
     assert known == [pytest.approx(3.0)] * len(known)
 
 
-def test_an_alert_is_an_incident(url: str, now: int) -> None:
+def test_an_alert_is_reported_as_an_incident(url: str, now: int) -> None:
     (told,) = report_of(Reader(url).read(period_until(now, SINCE)), None, None).incidents
 
     assert (told.alert, told.whose) == ("DisaggWorkerDown", "cluster east, node gpu-7")
     assert told.start_seconds == now - 10 * HOUR
-    # Written by hand it has no end mark, so Prometheus looks back for five minutes.
+    # The written series has no staleness marker, so Prometheus looks back five minutes.
     assert 0 <= told.end_seconds - (now - 8 * HOUR) <= 6 * MINUTE
 
 
-def test_all_clusters_are_added_up_unless_one_is_named(url: str, now: int) -> None:
+def test_all_clusters_are_summed_unless_one_is_selected(url: str, now: int) -> None:
     period = period_until(now, SINCE)
     all_of_them = report_of(Reader(url).read(period), None, None)
     east = report_of(Reader(url, "east").read(period), "east", None)
@@ -141,7 +141,7 @@ def test_all_clusters_are_added_up_unless_one_is_named(url: str, now: int) -> No
     assert more == pytest.approx((100.0 + 2.0) * (36 - GAP_HOURS), rel=1e-6)
 
 
-def test_where_rules_of_before_recorded_hourly_means_alone_they_are_taken(
+def test_hourly_means_of_older_rules_are_used_where_nothing_else_is_recorded(
     url: str, now: int
 ) -> None:
     history = Reader(url, "old").read(period_until(now, SINCE))
@@ -151,7 +151,7 @@ def test_where_rules_of_before_recorded_hourly_means_alone_they_are_taken(
     assert account.gpu_hours["decode"] == pytest.approx(2.0 * (36 - GAP_HOURS), rel=1e-6)
 
 
-def test_a_cluster_that_is_not_there_is_an_error_that_says_so(url: str, now: int) -> None:
+def test_an_unknown_cluster_is_an_error_that_names_it(url: str, now: int) -> None:
     with pytest.raises(NoHistoryError, match="of cluster 'a\"b' in this period"):
         Reader(url, 'a"b').read(period_until(now, SINCE))
 
@@ -191,7 +191,7 @@ def test_a_wrong_command_line_is_bad_usage(args: tuple[str, ...], words: str) ->
 
 
 @pytest.mark.browser
-def test_the_page_can_be_read_in_both_looks_and_loads_nothing(url: str, tmp_path: Path) -> None:
+def test_the_page_is_readable_in_light_and_dark_and_loads_nothing(url: str, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     assert run("--since", "36h", "--prometheus", url, "-o", str(file))[:2] == (0, f"{file}\n")
     with chromium() as browser:

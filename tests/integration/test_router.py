@@ -157,7 +157,7 @@ def named(status: RouterStatus) -> dict[str, bool]:
     return {names[url]: well for url, well in (page.worker_health if page else {}).items()}
 
 
-def test_every_request_goes_through_a_prefill_and_a_decode_engine(site: Site) -> None:
+def test_requests_through_a_pair_are_counted_and_both_engines_are_healthy(site: Site) -> None:
     with watched(site) as watch:
         wait_for(lambda: watch.status().counts is not None)
         with ThreadPoolExecutor(8) as executor:
@@ -171,8 +171,8 @@ def test_every_request_goes_through_a_prefill_and_a_decode_engine(site: Site) ->
     assert named(status) == {"prefill-0": True, "decode-0": True}
 
 
-def test_without_its_engines_the_router_is_well_and_says_who_is_not(site: Site) -> None:
-    """So nobody kills the router for it."""
+def test_a_router_without_an_engine_stays_healthy_and_reports_the_engine(site: Site) -> None:
+    """So the supervisor does not kill the router."""
     url = site.engines[0].url
     with watched(site) as watch:
         wait_for(lambda: watch.status().counts is not None)
@@ -186,7 +186,7 @@ def test_without_its_engines_the_router_is_well_and_says_who_is_not(site: Site) 
         assert site.health() is Health.HEALTHY
 
 
-def test_a_router_that_was_killed_is_counted_on_when_it_is_back(site: Site) -> None:
+def test_requests_are_counted_across_a_router_restart(site: Site) -> None:
     with watched(site) as watch:
         wait_for(lambda: watch.status().counts is not None)
         assert site.completion() == 200

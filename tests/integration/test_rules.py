@@ -49,16 +49,16 @@ def promtool(*arguments: str) -> None:
 
 
 @pytest.mark.parametrize("path", [*RULE_FILES, *OPTIONAL_FILES], ids=lambda path: path.name)
-def test_the_rules_are_rules(path: Path) -> None:
+def test_promtool_accepts_the_rules(path: Path) -> None:
     promtool("check", "rules", str(path))
 
 
 @pytest.mark.parametrize("path", TEST_FILES, ids=lambda path: path.name)
-def test_the_rules_give_the_numbers_worked_out_by_hand(path: Path) -> None:
+def test_the_rules_give_the_numbers_of_their_promtool_tests(path: Path) -> None:
     promtool("test", "rules", str(path))
 
 
-def test_the_rules_that_need_no_daemon_give_the_numbers_worked_out_by_hand() -> None:
+def test_the_rules_without_a_daemon_give_the_numbers_of_their_promtool_test() -> None:
     promtool("check", "rules", str(RULES_ONLY / "rules" / "disagg-dcgm.yaml"))
     promtool("test", "rules", str(RULES_ONLY / "tests" / "dcgm_test.yaml"))
 
@@ -71,7 +71,7 @@ def test_every_rule_file_has_a_test() -> None:
     assert [path.name for path in OPTIONAL_FILES if f"/{path.name}" not in tests] == []
 
 
-def test_the_scrape_config_is_one_with_our_rules(tmp_path: Path) -> None:
+def test_promtool_accepts_the_scrape_config_with_our_rules(tmp_path: Path) -> None:
     targets = [ScrapeTarget("127.0.0.1:9847", "gpu-7", "east"), ScrapeTarget("[::1]:9847", "gpu-8")]
     config = tmp_path / "prometheus.yaml"
     config.write_text(
@@ -82,7 +82,7 @@ def test_the_scrape_config_is_one_with_our_rules(tmp_path: Path) -> None:
     promtool("check", "config", str(config))
 
 
-def test_in_a_quiet_week_with_all_that_happens_in_a_fleet_nothing_fires(tmp_path: Path) -> None:
+def test_no_alert_fires_in_a_normal_week_of_a_fleet(tmp_path: Path) -> None:
     """Two days of five hours; `make bench-alerts` has the whole week, at three scrape intervals."""
     week = tmp_path / "quiet_test.yaml"
     test = quiet_week(RULE_FILES, Span(2, 5 * 3600, 60), seed=20261121, evaluation="3m")
@@ -92,19 +92,19 @@ def test_in_a_quiet_week_with_all_that_happens_in_a_fleet_nothing_fires(tmp_path
 
 
 @pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
-def test_hastened_rules_are_rules(path: Path, tmp_path: Path) -> None:
+def test_promtool_accepts_hastened_rules(path: Path, tmp_path: Path) -> None:
     hastened = tmp_path / "rules.yaml"
     hastened.write_text(yaml.safe_dump({"groups": hasten(groups(path), 30)}), encoding="utf-8")
 
     promtool("check", "rules", str(hastened))
 
 
-def test_the_alertmanager_example_is_one() -> None:
+def test_amtool_accepts_the_alertmanager_example() -> None:
     check_with("amtool", "check-config", EXAMPLE)
 
 
 @pytest.mark.parametrize("label", [*SEVERITIES.items(), *CHART.items()], ids="-".join)
-def test_an_alert_goes_where_its_severity_says(label: tuple[str, str]) -> None:
+def test_an_alert_is_routed_to_the_receiver_of_its_severity(label: tuple[str, str]) -> None:
     severity, written = label
     name = next(n for n, a in all_alerts().items() if a["labels"]["severity"] == severity)
 

@@ -84,10 +84,10 @@ def full_pipe() -> Iterator[int]:
     os.close(writer)
 
 
-def test_neither_unread_output_nor_a_flood_of_page_clients_keeps_a_dead_worker_dead(
+def test_a_dead_worker_is_restarted_despite_blocked_output_and_exhausted_descriptors(
     folder: Path,
 ) -> None:
-    """Standard output and error are a full pipe, and there are fewer descriptors than clients."""
+    """Output goes to a full pipe, and there are fewer file descriptors than clients."""
     with full_pipe() as output, daemon(folder, output) as running:
         _, hard = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (64, hard))
@@ -131,7 +131,7 @@ def frozen(pid: int) -> Iterator[None]:
 
 
 @pytest.mark.skipif(not os.access(FREEZER, os.W_OK), reason="needs a freezer of control groups")
-def test_a_daemon_whose_worker_cannot_be_ended_says_so_and_ends_by_its_own_code(
+def test_a_daemon_with_an_unkillable_worker_reports_it_and_exits_with_6(
     folder: Path,
 ) -> None:
     with daemon(folder, drain_seconds=0.1, stop_seconds=0.1) as running:
@@ -165,7 +165,7 @@ def no_more_threads(pid: int) -> Iterator[None]:
 
 
 @pytest.mark.skipif(not os.access(PIDS, os.W_OK), reason="needs control groups that count pids")
-def test_without_a_thread_or_a_process_more_nobody_is_given_up_or_forgotten(folder: Path) -> None:
+def test_a_worker_is_not_given_up_while_no_thread_or_process_can_be_started(folder: Path) -> None:
     with daemon(folder) as running:
 
         def well() -> bool:

@@ -68,14 +68,14 @@ RATIOS = {
 
 
 @pytest.mark.parametrize("scrape_seconds", [15, 30, 60])
-def test_ratios_are_within_1_percent_and_numbers_of_gpus_within_2(
+def test_recorded_ratios_are_within_1_percent_and_gpu_counts_within_2(
     scrape_seconds: int, tmp_path: Path
 ) -> None:
     binary = shutil.which("promtool")
     if binary is None:
         pytest.skip("promtool is not installed: apt-get install prometheus")
     bounds = {**dict.fromkeys(GPUS, 0.02), **dict.fromkeys(RATIOS, 0.01)}
-    # At every moment of the last twenty minutes; what there is none of is off, too.
+    # At every moment of the last twenty minutes; an absent figure is a failure, too.
     checks = [
         {
             "expr": f"max_over_time(abs(sum({figure}) / {truth} - 1)[20m:30s]) > {bounds[figure]}"

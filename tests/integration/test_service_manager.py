@@ -13,7 +13,7 @@ from support.service_managers import NotifySocket
 from support.two_planes import standin_node
 
 
-def test_a_daemon_tells_its_service_manager_how_it_goes(
+def test_a_daemon_reports_its_state_to_the_service_manager(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notify = NotifySocket(None)

@@ -79,10 +79,10 @@ def mebibytes(pid: int, field: str) -> float:
 @pytest.mark.parametrize(
     ("kinds", "count"), [(KINDS, 500), (TLS_KINDS, 100)], ids=["in the clear", "over TLS"]
 )
-def test_clients_that_never_get_done_keep_nobody_out_and_cost_little_memory(
+def test_unfinished_requests_do_not_block_others_and_cost_little_memory(
     kinds: tuple[str, ...], count: int, tmp_path: Path
 ) -> None:
-    """A probe comes from their own address, a scraper from another."""
+    """A health probe comes from the address of the clients, a scraper from another."""
     port, context = free_port(), None if kinds is KINDS else client_context()
     expected = 200 if context is None else 401
     with daemon(tmp_path, port, context) as pid:

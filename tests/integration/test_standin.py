@@ -53,8 +53,8 @@ def wait_for(engine: StandInProcess, series: str, value: float) -> None:
         tick.wait(0.01)
 
 
-def test_a_prefill_and_a_decode_engine_serve_together_and_their_steps_say_who_did_what() -> None:
-    """The decode engine computes no prompt: as on a real NIXL pair."""
+def test_a_prefill_and_a_decode_engine_serve_a_request_and_report_their_steps() -> None:
+    """The decode engine computes no prompt, as on a real NIXL pair."""
     with standin("prefill") as prefill, standin("decode") as decode:
         done = complete(prefill.url, decode.url, MODEL, "word" * 3000, 5, NIXL, SECONDS)
 
@@ -82,7 +82,7 @@ def test_a_prefill_and_a_decode_engine_serve_together_and_their_steps_say_who_di
     assert {step.pid for step in prefill_steps} == {prefill.process.pid}
 
 
-def test_it_answers_for_itself_and_says_what_it_is(prefill: StandInProcess) -> None:
+def test_a_standin_engine_answers_health_models_and_metrics(prefill: StandInProcess) -> None:
     assert prefill.get("/health") == ""
     assert json.loads(prefill.get("/v1/models"))["data"][0]["id"] == MODEL
     assert prefill.value(f'disagg_simulated_info{{engine="0",model_name="{MODEL}"}}') == 1
@@ -90,7 +90,7 @@ def test_it_answers_for_itself_and_says_what_it_is(prefill: StandInProcess) -> N
     assert prefill.process.stdout.readline().startswith("stand-in engine prefill-0: role prefill")
 
 
-def test_its_gpus_are_read_by_the_simulated_source(prefill: StandInProcess) -> None:
+def test_gpus_of_a_standin_engine_are_read_by_the_simulated_source(prefill: StandInProcess) -> None:
     devices = SimDevices(prefill.sim_dir, 3)
     complete_on_one(prefill.url, MODEL, "word" * 1000, 1, SECONDS)
 
@@ -102,7 +102,7 @@ def test_its_gpus_are_read_by_the_simulated_source(prefill: StandInProcess) -> N
 
 
 def test_an_idle_engine_costs_almost_no_cpu_and_little_memory() -> None:
-    """From heartbeat to heartbeat is a second; the least of three is free of its start's rest."""
+    """Heartbeats come each second; the minimum of three excludes the cost of the start."""
     with standin("prefill") as engine:
         while engine.record().kind != wire.HEARTBEAT:
             pass
@@ -116,7 +116,7 @@ def test_an_idle_engine_costs_almost_no_cpu_and_little_memory() -> None:
         assert resident_bytes(engine.process.pid) < 40 << 20
 
 
-def test_what_it_cannot_serve_is_refused_with_a_reason(prefill: StandInProcess) -> None:
+def test_an_invalid_request_is_refused_with_the_reason(prefill: StandInProcess) -> None:
     for body, status, said in [
         ({"model": "other", "prompt": "a"}, 404, "other"),
         ({"prompt": {"prompt_tokens": 500_000}}, 400, "KV cache"),
@@ -132,7 +132,7 @@ def test_what_it_cannot_serve_is_refused_with_a_reason(prefill: StandInProcess) 
             assert said in json.load(refused.value)["error"]["message"]
 
 
-def test_sigterm_lets_a_request_end_refuses_new_ones_and_exits_with_0() -> None:
+def test_sigterm_finishes_running_requests_refuses_new_ones_and_exits_with_0() -> None:
     with standin("mixed", *SLOW) as engine, ThreadPoolExecutor() as pool:
         answer = pool.submit(complete_on_one, engine.url, MODEL, "a", 4, SECONDS)
         wait_for(engine, RUNNING, 1)
@@ -146,7 +146,7 @@ def test_sigterm_lets_a_request_end_refuses_new_ones_and_exits_with_0() -> None:
             socket.create_connection(("127.0.0.1", engine.port), timeout=SECONDS)
 
 
-def test_sigterm_does_not_wait_long_for_a_request_that_takes_long() -> None:
+def test_sigterm_aborts_a_request_that_takes_too_long() -> None:
     with standin("mixed", *SLOW) as engine, ThreadPoolExecutor() as pool:
         answer = pool.submit(complete_on_one, engine.url, MODEL, "a", 1000, SECONDS)
         wait_for(engine, RUNNING, 1)
@@ -157,7 +157,7 @@ def test_sigterm_does_not_wait_long_for_a_request_that_takes_long() -> None:
         assert answer.exception(SECONDS) is not None
 
 
-def test_a_request_whose_client_is_gone_leaves_the_engine(prefill: StandInProcess) -> None:
+def test_a_request_is_cancelled_when_its_client_disconnects(prefill: StandInProcess) -> None:
     body = b'{"prompt": "a", "max_tokens": 100000}'
     with socket.create_connection(("127.0.0.1", prefill.port), timeout=SECONDS) as client:
         head = f"POST /v1/completions HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -167,7 +167,7 @@ def test_a_request_whose_client_is_gone_leaves_the_engine(prefill: StandInProces
     wait_for(prefill, RUNNING, 0)
 
 
-def test_a_port_in_use_is_said_and_exits_with_1(prefill: StandInProcess) -> None:
+def test_a_port_in_use_is_reported_with_exit_code_1(prefill: StandInProcess) -> None:
     second = subprocess.run(
         standin_argv(prefill.port), capture_output=True, text=True, timeout=SECONDS, check=False
     )

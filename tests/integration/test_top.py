@@ -53,7 +53,7 @@ def printing_once(url: str) -> subprocess.Popen[str]:
     )
 
 
-def test_the_demo_shows_itself_live_and_gives_the_terminal_back_at_ctrl_c() -> None:
+def test_the_demo_shows_a_live_view_and_restores_the_terminal_at_ctrl_c() -> None:
     with TerminalProgram(DEMO, 80, 24, ENVIRON) as demo:
         text = demo.shown(all_ready, "six engines that are ready")
         while_shown = demo.modes

@@ -39,7 +39,9 @@ def node_file(folder: Path, engine: StandInProcess) -> Path:
     return path
 
 
-def test_a_knee_is_found_kept_and_written(engine: StandInProcess, tmp_path: Path) -> None:
+def test_a_knee_is_found_saved_in_a_profile_and_written_to_the_node_file(
+    engine: StandInProcess, tmp_path: Path
+) -> None:
     kept, file = tmp_path / "p.json", node_file(tmp_path, engine)
     command = [*TUNE, "prefill", "--engine", engine.url, "--prompt-tokens", "512"]
 
@@ -56,14 +58,14 @@ def test_a_knee_is_found_kept_and_written(engine: StandInProcess, tmp_path: Path
     (length,) = found["lengths"]
     assert found["times"] == "page"
     assert 1024 <= length["steps"][-1]["size"] <= 1536
-    # Other work on the machine makes its steps longer, not their order.
+    # Other work on the machine makes steps longer and does not change their order.
     assert 300 < length["knee_tokens"] < 1200
     assert read_profile(kept).model_name == MODEL
     tokens = found["max_num_batched_tokens"]
     assert f'args: [--max-num-batched-tokens, "{tokens}"]' in file.read_text()
 
 
-def test_ctrl_c_hangs_up_says_what_was_learned_and_writes_nothing(
+def test_ctrl_c_aborts_requests_reports_the_early_stop_and_writes_no_profile(
     engine: StandInProcess, tmp_path: Path
 ) -> None:
     kept = tmp_path / "p.json"

@@ -36,10 +36,10 @@ def the_one(page: Page, name: str, **labels: str) -> float:
 
 
 @pytest.mark.prometheus
-def test_daemons_may_die_and_no_request_is_lost_and_no_second(folder: Path) -> None:
-    """Killed twice under load, and left once as in an upgrade: all goes on where it was.
+def test_killed_daemons_lose_no_request_and_no_gpu_second(folder: Path) -> None:
+    """Daemons are killed twice under load, and one leaves its engines as in an upgrade.
 
-    The engines' own totals are the truth; a real Prometheus adds up what it scraped.
+    The totals of the engines are the reference; a real Prometheus sums what it scraped.
     """
     if find_prometheus(os.environ, shutil.which) is None:
         pytest.skip("prometheus is not installed: apt-get install prometheus")
@@ -53,7 +53,7 @@ def test_daemons_may_die_and_no_request_is_lost_and_no_second(folder: Path) -> N
             prometheus_beside(planes.daemon, folder) as prometheus,
             Scraper(planes.daemon).running() as scraper,
         ):
-            # What is counted before its first scrape is in no increase.
+            # No increase includes what was counted before the first scrape.
             wait_until("a first scrape", lambda: scraped(prometheus) > 0)
             with Clients(*urls).running() as clients:
                 wait_until("a busy node", lambda: decode_seconds(scraper) > 2)
@@ -61,7 +61,7 @@ def test_daemons_may_die_and_no_request_is_lost_and_no_second(folder: Path) -> N
                 started = the_one(
                     scraper.pages[-1], "disagg_worker_start_timestamp_seconds", worker="decode-0"
                 )
-                # The second dies before it has committed what the first had left.
+                # The second daemon dies before it has committed the seconds left by the first.
                 for how in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM):
                     planes.end_daemon(how)
                     enough = clients.completed + 4
@@ -71,7 +71,7 @@ def test_daemons_may_die_and_no_request_is_lost_and_no_second(folder: Path) -> N
             wait_until("a scrape of it", lambda: watermark(scraper) >= watermark(last))
             wait_until("Prometheus", lambda: scraped(prometheus) >= watermark(last) - 0.001)
             found, resets = query(prometheus, INCREASE), query(prometheus, RESETS)
-        # A daemon that has just come shows nothing yet.
+        # A daemon that has just started shows nothing yet.
         pages = [page for page in scraper.pages if "disagg_gpu_info" in page.samples]
 
         assert planes.pids() == pids
@@ -155,7 +155,7 @@ def outcome(run_dir: Path, **changes: object) -> dict[str, object]:
     return {"run_dir": str(run_dir), **nothing, **changes}
 
 
-def test_a_killed_engine_is_started_again_and_no_counter_steps_back(folder: Path) -> None:
+def test_a_killed_engine_is_restarted_and_no_counter_decreases(folder: Path) -> None:
     with node(standin_node(folder), folder) as planes:
         planes.daemon.wait_ready()
         urls = planes.daemon.url("prefill-0"), planes.daemon.url("decode-0")
@@ -181,7 +181,7 @@ def test_a_killed_engine_is_started_again_and_no_counter_steps_back(folder: Path
         assert steps_back(pages) == []
 
 
-def test_engines_that_were_left_are_adopted_or_ended_as_the_operator_says(folder: Path) -> None:
+def test_engines_left_by_a_daemon_are_adopted_or_ended_on_request(folder: Path) -> None:
     """SIGTERM with `on_sigterm: leave`, a worker out of the file, `stop`, `stop --workers`."""
     node_file = standin_node(folder, on_sigterm="leave")
     for worker in node_file["workers"]:
@@ -251,7 +251,9 @@ def steps_back(pages: list[Page], names: str = "") -> list[str]:
     return found
 
 
-def test_under_init_a_killed_daemon_comes_back_and_a_signal_ends_all_in_order(folder: Path) -> None:
+def test_under_init_a_killed_daemon_restarts_and_a_signal_ends_everything_in_order(
+    folder: Path,
+) -> None:
     """As in a container: `disagg-node init -- disagg-node start`."""
     file = standin_node(folder)
     with node(file, folder, under_init=True) as planes:
@@ -284,7 +286,7 @@ def tiny(folder: Path) -> Iterator[TinyDaemons]:
     daemons.close()
 
 
-def test_a_story_that_breaks_off_leaves_neither_daemon_nor_worker(folder: Path) -> None:
+def test_the_tiny_daemons_fixture_leaves_no_daemon_and_no_worker(folder: Path) -> None:
     daemons = TinyDaemons(folder)
     daemon = daemons.start()
     try:
@@ -297,10 +299,10 @@ def test_a_story_that_breaks_off_leaves_neither_daemon_nor_worker(folder: Path) 
         os.close(daemon)
 
 
-def test_a_daemon_killed_at_fifty_moments_orphans_nothing_and_doubles_nothing(
+def test_a_daemon_killed_at_fifty_moments_orphans_and_duplicates_no_worker(
     tiny: TinyDaemons,
 ) -> None:
-    """While it starts, adopts, serves, restarts and drains; and right at its journal's writes."""
+    """While it starts, adopts, serves, restarts or drains, and at writes of its journal."""
     numbers = random.Random(20261121)
     adopted = 0
     for round_number in range(50):
@@ -329,7 +331,7 @@ def test_a_daemon_killed_at_fifty_moments_orphans_nothing_and_doubles_nothing(
     ended_workers = end_workers(RunFolder(tiny.run_dir), lambda _text: None)
     assert all(each.ended for each in ended_workers)
     assert tiny.alive() == {name: [] for name in NAMES}
-    # What the moments were for has happened.
+    # The random moments covered the intended states.
     assert adopted >= 10
     assert tiny.started() >= 20
 

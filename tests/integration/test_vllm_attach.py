@@ -112,7 +112,7 @@ def measured(node: RunningNode, engine: str, method: str) -> Page:
     return wait_for(moving, f"{engine} to be measured by {method}", START_SECONDS)
 
 
-def test_it_is_measured_by_its_page_and_exactly_once_it_tells_its_steps(
+def test_an_engine_is_measured_by_its_page_and_exactly_once_it_sends_its_steps(
     node: RunningNode, vllm_python: Path, slow_model: Path, short_folder: Path, say: Say
 ) -> None:
     port = free_port()
@@ -132,8 +132,8 @@ def test_it_is_measured_by_its_page_and_exactly_once_it_tells_its_steps(
         finally:
             stopping.set()
             loading.join(180)
-        # At rest nothing is its work, though its processes use some CPU. Its page may tell of its
-        # last request a look or two later.
+        # An idle engine has no work, though its processes use some CPU. Its page may report its
+        # last request a scrape or two later.
         resting = time.time() + 3
         worked = node.wait_committed(engine, resting).sum(
             "disagg_engine_gpu_seconds_total", engine=engine

@@ -151,20 +151,22 @@ def _blamed(
             say(watched.ask().replace("\n", "\n    "))
 
 
-def test_an_engine_whose_process_stutters_is_slow(watched: Watched, say: Say) -> None:
-    """Its worker is stopped for 19 twentieths of the time; the other's is not."""
+def test_a_repeatedly_stopped_engine_is_diagnosed_as_slow(watched: Watched, say: Say) -> None:
+    """Its worker is stopped for 95 % of the time, and the other one is not."""
     fault = stuttering(watched.pid("prefill-0"), 0.95, 0.05)
     _blamed(watched, fault, say, "slow_gpu", ("prefill-0",))
 
 
-def test_an_engine_that_is_asked_more_than_the_other_is_given_too_much(
+def test_an_engine_with_more_requests_is_diagnosed_as_unbalanced_routing(
     watched: Watched, say: Say
 ) -> None:
     fault = crowd(watched.node.url("prefill-1"), 12)
     _blamed(watched, fault, say, "unbalanced_routing", ("prefill-1",))
 
 
-def test_transfers_that_stall_are_those_of_who_sends(watched: Watched, say: Say) -> None:
-    """One prefill engine sends slowly: who waits for its KV waits at the one that decodes."""
+def test_a_slow_link_is_diagnosed_as_kv_transfer_of_the_sending_engine(
+    watched: Watched, say: Say
+) -> None:
+    """One prefill engine sends slowly, so requests wait for its KV at the decode engine."""
     fault = slow_link(watched.link_file("prefill-1"), 1_000_000)
     _blamed(watched, fault, say, "kv_transfer", ("prefill-1",))

@@ -75,12 +75,12 @@ def long_prompts(steps: list[TruthStep]) -> int:
     return sum(step.context_tokens > 1000 for step in steps)
 
 
-def test_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_the_worker_held_them(
+def test_twenty_second_prompts_after_idle_are_accounted_as_the_worker_measured(
     vllm_python: Path, folder: Path, say: Say
 ) -> None:
-    """Each at its own time, none twice, and the ratio of the phases is the worker's.
+    """Each prompt is accounted once, at its own time, and the phase ratio is that of the worker.
 
-    Every prompt is one step, and before it the engine rested for longer than a heartbeat takes.
+    Every prompt is one step, and before it the engine was idle for longer than a heartbeat.
     """
     model = make_model(vllm_python, folder / "model", LONG_MODEL)
     dice = random.Random(20261123)
@@ -92,7 +92,7 @@ def test_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_the_worker_he
         booked_between = []
         for number in range(6):
             ask(node, [dice.choice(TOKENS) for _ in range(1950)], 8)
-            # Heartbeats of the resting engine commit what they may.
+            # Heartbeats of the idle engine commit seconds up to the watermark.
             page = node.wait_settled() if number in (1, 3) else None
             if page is not None:
                 so_far = sum(step.held_ns for step in stamped(folder)[known:]) / 1e9
@@ -101,7 +101,7 @@ def test_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_the_worker_he
                 booked_between.append((sums - start, so_far))
             else:
                 node.wait_committed(ENGINE, until=time.time())
-        # The client gives up, and the engine ends its step all the same.
+        # The client gives up, and the engine still completes its step.
         with suppress(TimeoutError):
             ask(node, [dice.choice(TOKENS) for _ in range(1950)], 8, patience=4)
         wait_for(lambda: long_prompts(stamped(folder)[known:]) == 7, "the step to end", 90)
@@ -136,10 +136,10 @@ def test_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_the_worker_he
     assert grown("disagg_gpu_unattributed_seconds_total") == 0
 
 
-def test_what_a_tiny_cache_computes_anew_is_prefill(
+def test_tokens_recomputed_by_a_tiny_kv_cache_are_prefill(
     vllm_python: Path, slow_model: Path, folder: Path, say: Say
 ) -> None:
-    """What was scheduled beyond each prompt once and each next token once was computed anew."""
+    """Tokens scheduled beyond each prompt and each generated token once were recomputed."""
     dice = random.Random(20261123)
     prompts = [[dice.choice(TOKENS) for _ in range(dice.randrange(40, 120))] for _ in range(8)]
     # 24 blocks of 32 tokens for eight requests of 300 each.

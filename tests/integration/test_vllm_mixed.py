@@ -28,7 +28,7 @@ WRITE = "DISAGG_WRITE_CAPTURE"
 @pytest.mark.parametrize(
     ("overlapped", "within", "name"), [(False, 0.05, "mixed"), (True, 0.10, "mixed_async")]
 )
-def test_chunks_between_decode_steps_are_booked_as_long_as_the_worker_held_them(
+def test_prefill_chunks_between_decode_steps_are_accounted_as_the_worker_measured(
     vllm_python: Path,
     wide_model: Path,
     folder: Path,

@@ -25,7 +25,7 @@ TURNS = (Role.DECODE, Role.PREFILL, Role.DECODE, Role.PREFILL, Role.DECODE)
 MOVED, EFFECT_SECONDS = "prefill-1", 10.0
 
 
-def test_five_moves_of_a_real_engine_fail_no_request_and_are_proven(
+def test_five_moves_of_a_real_engine_are_proven_and_fail_no_request(
     vllm_python: Path, short_folder: Path, say: Say
 ) -> None:
     if not ROUTER_PYTHON:
@@ -44,7 +44,7 @@ def test_five_moves_of_a_real_engine_fail_no_request_and_are_proven(
         wait_routed(socket, node)
         users = Users(node.url("router"), 2, 0.2, model=MODEL_NAME, patience_seconds=180.0)
         try:
-            # The first requests through a new pair take their time.
+            # The first requests through a new pair are slow.
             wait_for(lambda: len(users.answered) > 10, "users to be answered", 180)
             for number, role in enumerate(TURNS, start=1):
                 *_, reply = ask(socket, new_request(ReassignWorker(MOVED, role)))

@@ -82,7 +82,7 @@ def _complete(node: RunningNode, prompt: str) -> str:
     return done.text
 
 
-def test_kv_crosses_and_each_side_is_pure(
+def test_kv_is_transferred_and_each_engine_does_only_its_own_phase(
     nixl_pair: RunningNode, expected_texts: list[str], say: Say
 ) -> None:
     """Equal texts, no prompt token computed on the decode side, leakage ≤ 2 % on both sides."""

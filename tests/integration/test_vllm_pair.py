@@ -43,13 +43,13 @@ def load_one(node: RunningNode, engine: str, max_tokens: int, heading: str = "")
 
 
 @pytest.mark.parametrize(("engine", "max_tokens"), [("prefill-0", 1), ("decode-0", 24)])
-def test_gpu_seconds_are_those_the_worker_stamped(
+def test_gpu_seconds_match_those_measured_in_the_worker(
     example_pair: RealPair, engine: str, max_tokens: int, say: Say
 ) -> None:
     """One engine loaded at a time: within 5 % of start and end of model execution inside it.
 
-    Three rounds at most: a machine busy with others holds up an engine between its stamps and its
-    record, for once. What is booked wrongly is so in each.
+    Three rounds at most: a busy machine may delay an engine once between its measurement and its
+    record. A defect of the accounting would show in each round.
     """
     node = example_pair.node
     off = []
@@ -67,8 +67,10 @@ def test_gpu_seconds_are_those_the_worker_stamped(
     assert min(off, key=abs) == pytest.approx(0.0, abs=0.05)
 
 
-def test_the_whole_path_from_a_step_to_the_recorded_ratio(example_pair: RealPair, say: Say) -> None:
-    """Page, plugin totals and Prometheus tell one story of the same run."""
+def test_page_step_records_and_prometheus_agree_on_the_same_run(
+    example_pair: RealPair, say: Say
+) -> None:
+    """GPU-seconds match the totals of the plugin, and the ratio matches that of Prometheus."""
     node = example_pair.node
     before = node.wait_settled()
 
@@ -107,7 +109,7 @@ def test_the_whole_path_from_a_step_to_the_recorded_ratio(example_pair: RealPair
     ratio = sums["prefill"] / sums["decode"]
 
     def recorded() -> float | None:
-        # All of the session lies within 5 m, and began with the Prometheus that watches it.
+        # The whole session lies within 5 m and began together with Prometheus.
         found = query(
             example_pair.prometheus_url, "cluster:disagg_prefill_decode_ratio:ratio_rate5m"
         )
@@ -120,15 +122,15 @@ def test_the_whole_path_from_a_step_to_the_recorded_ratio(example_pair: RealPair
 
 
 def test_a_step_leaves_no_line_in_the_engines_log(example_pair: RealPair) -> None:
-    """Iteration details are on; their line a step must not fill the disk."""
+    """Iteration details are enabled, but must not log a line for each step."""
     log = (example_pair.run_dir / "logs" / "decode-0.log").read_text(encoding="utf-8")
 
     assert "Iteration(" not in log
     assert "Application startup complete" in log
 
 
-def test_what_requests_waited_for_is_counted_request_by_request(example_pair: RealPair) -> None:
-    """Every request has one first token, and a gap before each other token of its own."""
+def test_latencies_are_counted_for_each_request_and_token(example_pair: RealPair) -> None:
+    """Each request has one time to first token and a latency for every further token."""
     node, tokens = example_pair.node, 6
     before = node.wait_settled()
 
@@ -152,6 +154,6 @@ def test_what_requests_waited_for_is_counted_request_by_request(example_pair: Re
         part = {"component": component}
         assert counted(after, "ttft_component_requests_total", **part) == len(PROMPTS)
         assert counted(after, "ttft_component_seconds_total", **part) > 0
-    # A prefill engine's first token is nobody's.
+    # The first token of a prefill engine counts as no user's.
     assert after.sum("disagg_engine_time_to_first_token_seconds_count", engine="prefill-0") == 0
     assert after.sum("disagg_engine_version_known") == 2

@@ -38,10 +38,10 @@ def _starts(node: RunningNode) -> dict[str, float]:
     return {labels["worker"]: value for labels, value in node.page().samples.get(name, [])}
 
 
-def test_no_request_fails_while_the_daemon_is_killed_and_started_again(
+def test_no_request_fails_while_the_daemon_is_killed_and_restarted(
     node_file: dict[str, object], short_folder: Path, say: Say
 ) -> None:
-    """Two planes: measuring never endangers serving."""
+    """The measurement plane must never affect the serving plane."""
     folder = short_folder / "planes"
     enough = threading.Event()
     with running_node(node_file, folder) as first:

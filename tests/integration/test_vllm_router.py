@@ -69,7 +69,7 @@ def _status(url: str, prompt: str) -> int:
         return 0
 
 
-def test_a_hundred_requests_cross_the_router_without_a_failure(
+def test_a_hundred_requests_pass_the_router_without_a_failure(
     routed_pair: RunningNode, say: Say
 ) -> None:
     before = routed_pair.page().sum("disagg_router_requests_total")
@@ -91,10 +91,10 @@ def test_a_hundred_requests_cross_the_router_without_a_failure(
     assert routed_pair.page().sum("disagg_router_prefill_errors_total") == 0
 
 
-def test_both_pools_together_and_the_router_say_alike_what_users_met(
+def test_request_durations_of_both_pools_and_of_the_router_are_consistent(
     routed_pair: RunningNode, say: Say
 ) -> None:
-    """The router sees its own waits, too; the engines' parts can make up no more than the whole."""
+    """The router includes its own waits, so the durations of the pools are at most as long."""
 
     def mean_seconds(name: str, source: str) -> float:
         page = routed_pair.page()
@@ -128,7 +128,7 @@ def test_both_pools_together_and_the_router_say_alike_what_users_met(
     assert page.sum("disagg_node_prompt_tokens_total", role="decode", origin="transferred") > 0
 
 
-def test_a_killed_router_is_started_again_and_reported(routed_pair: RunningNode) -> None:
+def test_a_killed_router_is_restarted_and_reported(routed_pair: RunningNode) -> None:
     started = routed_pair.page().sum("disagg_worker_start_timestamp_seconds", worker="router")
     engines = routed_pair.page().sum("disagg_worker_restarts_total", worker="decode-0")
     os.kill(_router_pid(routed_pair), signal.SIGKILL)

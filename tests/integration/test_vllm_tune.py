@@ -54,8 +54,10 @@ def tuned(node: RunningNode, phase: str, *options: str) -> tuple[dict[str, Any],
     return found, done.stdout
 
 
-def test_the_curve_of_a_real_engine_is_timed_by_its_own_clock(node: RunningNode, say: Say) -> None:
-    """Up to the engine's own limit and no further, and the prefix cache answers nothing."""
+def test_the_prefill_curve_of_a_real_engine_is_timed_by_its_own_page(
+    node: RunningNode, say: Say
+) -> None:
+    """The curve ends at the limit of the engine, and no prompt hits the prefix cache."""
     found, text = tuned(node, "prefill", "--prompt-tokens", "64", "--largest", "1024")
 
     say(text)
@@ -68,7 +70,9 @@ def test_the_curve_of_a_real_engine_is_timed_by_its_own_clock(node: RunningNode,
     assert hits(node) == 0
 
 
-def test_a_batch_is_no_larger_than_the_engine_runs_at_once(node: RunningNode, say: Say) -> None:
+def test_a_decode_batch_is_limited_by_the_concurrency_of_the_engine(
+    node: RunningNode, say: Say
+) -> None:
     options = ("--itl", "20s", "--context-tokens", "64", "--largest", "32")
 
     found, text = tuned(node, "decode", *options)

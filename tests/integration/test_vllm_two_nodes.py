@@ -166,7 +166,7 @@ def nodes(vllm_python: Path, slow_model: Path, short_folder: Path) -> Iterator[T
         sys.stderr.write(f"--- {path}\n{path.read_text(errors='replace')[-3000:]}\n")
 
 
-def test_kv_goes_from_node_to_node_and_each_pool_is_metered_on_its_own(
+def test_kv_is_transferred_between_nodes_and_each_pool_is_metered_separately(
     nodes: TwoNodes, say: Say
 ) -> None:
     def ready() -> bool:

@@ -64,7 +64,7 @@ def told_by(folder: Path) -> list[object]:
     return rows
 
 
-def test_a_password_is_changed_while_the_daemon_runs(tmp_path: Path) -> None:
+def test_a_changed_password_is_applied_while_the_daemon_runs(tmp_path: Path) -> None:
     write_files(tmp_path, {"web.yml": web_config("first")})
     port, context = free_port(), client_context()
     url = f"https://127.0.0.1:{port}/metrics"
@@ -102,7 +102,7 @@ def test_a_password_is_changed_while_the_daemon_runs(tmp_path: Path) -> None:
     )
 
 
-def test_a_wrong_file_at_the_start_is_told_whole_and_starts_nothing(tmp_path: Path) -> None:
+def test_all_problems_of_an_invalid_web_config_are_reported_at_start(tmp_path: Path) -> None:
     write_files(tmp_path, {"web.yml": "basic_auth: {}\ntls_server_config: {cert_file: gone}\n"})
     done = subprocess.run(
         [
