@@ -30,7 +30,7 @@ def child(request: pytest.FixtureRequest) -> Iterator[NvmlChild]:
         yield real
 
 
-def test_every_device_is_known_by_its_uuid_and_has_memory(child: NvmlChild) -> None:
+def test_every_device_has_a_unique_uuid_and_plausible_memory(child: NvmlChild) -> None:
     inventory = child.inventory()
 
     assert inventory
@@ -59,7 +59,7 @@ def test_every_device_is_read_in_base_units(child: NvmlChild) -> None:
             assert 0 <= reading.memory_used_bytes <= reading.memory_total_bytes
 
 
-def test_energy_never_falls(child: NvmlChild) -> None:
+def test_energy_never_decreases(child: NvmlChild) -> None:
     before, after = child.sweep(), child.sweep()
 
     for earlier, later in zip(before.readings, after.readings, strict=True):
@@ -68,9 +68,9 @@ def test_energy_never_falls(child: NvmlChild) -> None:
             assert earlier.energy_joules <= later.energy_joules
 
 
-def test_the_activity_of_parts_is_told_as_ratios_or_not_at_all(child: NvmlChild) -> None:
+def test_the_activity_of_gpu_units_is_a_ratio_or_absent(child: NvmlChild) -> None:
     child.sweep()
-    time.sleep(0.2)  # the counters of a real GPU need time to tell anything
+    time.sleep(0.2)  # the counters of a real GPU need time to have a value
 
     for reading in child.sweep().readings:
         parts = (reading.graphics_ratio, reading.sm_ratio, reading.tensor_ratio, reading.dram_ratio)
@@ -80,7 +80,7 @@ def test_the_activity_of_parts_is_told_as_ratios_or_not_at_all(child: NvmlChild)
         assert reading.throttles is None or set(reading.throttles) <= set(Throttle)
 
 
-def test_a_driver_opened_again_tells_the_same_devices(child: NvmlChild) -> None:
+def test_a_reopened_driver_reports_the_same_devices(child: NvmlChild) -> None:
     first = child.inventory()
     child.call("close")
     child.open()
@@ -88,8 +88,10 @@ def test_a_driver_opened_again_tells_the_same_devices(child: NvmlChild) -> None:
     assert child.inventory() == first
 
 
-def test_errors_and_processes_are_told_or_absent_and_asking_never_waits(child: NvmlChild) -> None:
-    """A tenth of a second for a sweep is what the daemon has; an event set could wait for ever."""
+def test_errors_and_processes_are_valid_or_absent_and_reading_never_blocks(
+    child: NvmlChild,
+) -> None:
+    """The daemon has a tenth of a second for a sweep, and waiting on an event set could block."""
     child.sweep()
     began = time.monotonic()
     readings = [reading for _ in range(5) for reading in child.sweep().readings]
