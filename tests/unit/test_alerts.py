@@ -90,7 +90,7 @@ def test_an_alert_has_severity_duration_runbook_culprit_and_value(name: str) -> 
     "path", [*TEST_FILES, RULES_ONLY / "tests" / "dcgm_test.yaml"], ids=lambda path: path.name
 )
 def test_a_promtool_test_sets_the_evaluation_order_of_its_groups(path: Path) -> None:
-    """It draws one for those not named, and an alert may then be two evaluations late."""
+    """Unlisted groups run in random order, which may delay an alert by two evaluations."""
     test = yaml.safe_load(path.read_text(encoding="utf-8"))
 
     read = (path.parent / name for name in test["rule_files"])
@@ -128,7 +128,7 @@ def test_a_command_of_a_runbook_accepts_its_options(words: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_silence_uses_only_labels_of_its_alert(name: str) -> None:
-    """Another would silence nothing. Labels are those named by the rule or its summary."""
+    """Another label would silence nothing. Labels are those named by the rule or its summary."""
     text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
     rule = ALERT[name]
     told = " ".join((rule["expr"], rule["annotations"]["summary"], *rule["labels"]))
@@ -247,14 +247,14 @@ def test_exactly_eight_alerts_have_severity_page() -> None:
 
 
 def test_the_committed_latency_rules_match_their_generator() -> None:
-    """Otherwise: python -m scripts.request_rules > alerts/rules/disagg-recording-requests.yaml."""
+    """Written by: python -m scripts.request_rules > alerts/rules/disagg-recording-requests.yaml."""
     written = ALERTS / "rules" / "disagg-recording-requests.yaml"
 
     assert written.read_text(encoding="utf-8") == request_rules()
 
 
 def test_the_committed_history_rules_match_their_generator() -> None:
-    """Otherwise: python -m scripts.history_rules > alerts/rules/disagg-recording-history.yaml."""
+    """Written by: python -m scripts.history_rules > alerts/rules/disagg-recording-history.yaml."""
     written = ALERTS / "rules" / "disagg-recording-history.yaml"
 
     assert written.read_text(encoding="utf-8") == history_rules()

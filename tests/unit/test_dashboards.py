@@ -98,7 +98,7 @@ def test_exactly_the_verdicts_of_the_rules_have_a_colour() -> None:
 
 
 def test_node_heat_maps_show_the_top_and_bottom_eight_nodes() -> None:
-    """Ranked once for the whole time range, or each moment would show another node."""
+    """Nodes are ranked once for the whole time range, so that they do not change within it."""
     heat = [panel for panel in panels(load("node")) if panel["type"] == "status-history"]
 
     assert len(heat) == 2
@@ -183,7 +183,7 @@ def labels_of(expr: str) -> set[str]:
 
 
 def test_panels_of_single_engines_show_at_most_twelve() -> None:
-    """Ranked once for the whole time range, or each moment would show another engine."""
+    """Engines are ranked once for the whole time range, so that they do not change within it."""
     for panel in panels(load("engines")):
         for target in panel["targets"]:
             single = re.search(r"{{(engine|worker)}}", target["legendFormat"])

@@ -42,7 +42,7 @@ def test_a_measured_mixed_batch_is_not_the_sum_of_its_parts(shape: object) -> No
 def test_shares_of_measured_mixed_batches_are_within_their_stated_error(
     model: str, traffic: tuple[float, float]
 ) -> None:
-    """Two lines without prices for decoding beside a prompt were 24 points off at the first."""
+    """A model without costs for decoding beside a prompt was 24 points off on the first load."""
     scores = shares.measure(PricedLoad(MEASURED, model, traffic), learned=3000, taken=4000)
 
     for score in scores:
@@ -55,7 +55,7 @@ def test_shares_of_measured_mixed_batches_are_within_their_stated_error(
 def test_the_bench_refuses_unknown_arguments(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before it measures for minutes; nothing is printed that looks like a result."""
+    """It exits before it measures for minutes, and prints no result."""
     with pytest.raises(SystemExit) as refused:
         bench_real.main(arguments)
 
