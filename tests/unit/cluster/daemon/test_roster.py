@@ -231,7 +231,7 @@ def test_settings_overridden_by_options_are_not_reported_as_deferred(
     assert asyncio.run(file.read(RereadNodeFile())).deferred == ("listen.metrics",)
 
 
-def test_a_dry_run_marks_a_node_file_as_read_only_if_it_changes_nothing(
+def test_a_dry_run_counts_as_a_reload_only_if_the_file_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "node.yaml"

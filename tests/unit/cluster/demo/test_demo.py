@@ -62,7 +62,7 @@ def test_the_load_stays_between_its_mixes(t_seconds: float) -> None:
     assert 6 <= mix.output_tokens <= 160
 
 
-def test_engines_of_each_kind_are_taken_in_turn() -> None:
+def test_engines_of_each_kind_are_used_in_turn() -> None:
     taken: list[tuple[str, str]] = []
     generator = LoadGenerator(POOLS, lambda p, d, mix: taken.append((p, d)), shape=BUSY)
 
@@ -87,7 +87,7 @@ def test_pools_are_read_for_each_request_and_an_empty_kind_keeps_its_own() -> No
     eventually(lambda: len(taken) >= 10)
     assert {prefill for prefill, _ in taken[:10]} == {"http://p1"}
     now[0] = PoolUrls((), ("http://d9",))
-    # Those that were under way meanwhile still go to their first target.
+    # Requests already under way still go to their first target.
     eventually(lambda: {decode for _, decode in taken[-20:]} == {"http://d9"})
     generator.stop()
 

@@ -164,7 +164,7 @@ def test_a_plain_completion_transfers_nothing() -> None:
     assert answer["choices"] == [{"index": 0, "text": " word word word", "finish_reason": "length"}]
 
 
-def test_requests_are_cut_off_the_buffer_one_by_one() -> None:
+def test_requests_are_parsed_from_the_buffer_one_by_one() -> None:
     buffer = bytearray(
         b"POST /a?b=1 HTTP/1.1\r\nContent-Length: 2\r\n\r\nhiGET /c HTTP/1.1\r\n\r\nGET"
     )
@@ -273,7 +273,7 @@ PROMPT = StandinCosts().price(BatchWork(context_tokens=100))
 PREFILL = load_of(H100, PROMPT)
 
 
-def test_a_meter_charges_each_stretch_at_its_own_power() -> None:
+def test_a_meter_accounts_each_interval_at_its_own_power() -> None:
     meter = GpuMeter(charged_ns=10 * S)
 
     meter.draw(PREFILL, 12 * S)
@@ -334,7 +334,7 @@ def test_a_table_may_be_a_file_whose_problems_are_reported(
         assert said in capsys.readouterr().err
 
 
-def test_the_command_line_is_that_of_the_supervisor() -> None:
+def test_the_command_line_of_the_supervisor_is_parsed() -> None:
     argv = [*NEEDED, "--gpus", "0,3", "--sim-dir", "/s"]
 
     options = parse_options([*argv, "--costs", '{"step_base_seconds": 0.5}'])

@@ -55,7 +55,7 @@ def test_processes_writing_into_the_folder_are_ended_and_it_is_removed(
     assert not folder.exists()
 
 
-def test_a_workers_process_belongs_to_the_demo_wherever_it_writes(
+def test_a_worker_process_belongs_to_the_demo_by_its_mark(
     tmp_path: Path, children: ExitStack
 ) -> None:
     folder = tmp_path / "demo"
@@ -67,7 +67,9 @@ def test_a_workers_process_belongs_to_the_demo_wherever_it_writes(
     assert belonging_to(folder) == [piped.pid]
 
 
-def test_it_waits_for_the_end_of_the_demo(tmp_path: Path, children: ExitStack) -> None:
+def test_the_sweeper_acts_only_after_the_end_of_the_demo(
+    tmp_path: Path, children: ExitStack
+) -> None:
     folder = tmp_path / "demo"
     with swept(folder):
         child = started(children, folder / "prefill-0.log")

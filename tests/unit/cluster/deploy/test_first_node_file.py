@@ -12,7 +12,7 @@ VLLM = (("vllm", "/opt/vllm/bin/python"),)
 
 @pytest.mark.parametrize("gpus", [0, 1, 2, 3, 8])
 @pytest.mark.parametrize("node", ["gpu-7", "7", "no", "a: b"])
-def test_the_node_file_is_valid_if_what_it_names_exists(gpus: int, node: str) -> None:
+def test_the_first_node_file_is_valid_if_its_model_and_python_exist(gpus: int, node: str) -> None:
     found = MachineFindings(node, (H100,) * gpus, VLLM, ("org/model-7B",))
 
     config = parse(first_node_file(found, "2026-11-23"), "node.yaml", ELSEWHERE)
@@ -24,7 +24,7 @@ def test_the_node_file_is_valid_if_what_it_names_exists(gpus: int, node: str) ->
     assert {worker.python for worker in config.workers} == {"/opt/vllm/bin/python"}
 
 
-def test_missing_items_are_marked_where_they_belong() -> None:
+def test_missing_items_are_marked_by_comments_in_place() -> None:
     text = first_node_file(MachineFindings("gpu-7"), "2026-11-23")
 
     assert "# No GPU was found: the engine runs on the CPU." in text

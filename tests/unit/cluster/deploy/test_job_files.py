@@ -89,7 +89,7 @@ def test_a_role_that_stays_is_not_written_again(files: JobFiles, tmp_path: Path)
     assert (tmp_path / "0").stat().st_ino == inode
 
 
-def test_a_job_schedulers_file_stays_as_it_is(
+def test_a_file_of_a_job_scheduler_is_not_changed(
     files: JobFiles, tmp_path: Path, clock: Clock
 ) -> None:
     (tmp_path / "0").write_text("slurm-4711\n")

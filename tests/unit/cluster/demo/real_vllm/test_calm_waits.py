@@ -22,7 +22,7 @@ def _queues() -> SimpleNamespace:
     return SimpleNamespace(SpinCondition=SpinCondition, SHM_READER_RECHECK_INTERVAL_MS=5000)
 
 
-def test_readers_stop_spinning_and_look_again_soon() -> None:
+def test_readers_stop_spinning_and_recheck_soon() -> None:
     queues = _queues()
 
     assert calm_queues(queues) is True

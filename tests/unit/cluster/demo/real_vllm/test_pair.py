@@ -111,7 +111,7 @@ def _plugin() -> Any:
     return entry
 
 
-def test_the_plugin_stamps_what_the_worker_does(
+def test_the_plugin_records_when_the_worker_executes_a_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrapper_class: type
 ) -> None:
     clock = [1000]
@@ -219,7 +219,7 @@ def test_the_shipped_cpu_pair_runs_with_the_arguments_that_are_tested() -> None:
         assert shown.env == {k: v for k, v in proven.env.items() if k not in left_out}
 
 
-def test_without_a_file_named_nothing_is_wrapped(
+def test_the_plugin_wraps_nothing_without_a_configured_file(
     monkeypatch: pytest.MonkeyPatch, wrapper_class: type
 ) -> None:
     monkeypatch.delenv(TRUTH_FILE_ENVIRONMENT, raising=False)

@@ -74,7 +74,7 @@ def test_an_invalid_shape_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_runs_as_a_bare_script_that_imports_nothing_of_ours(tmp_path: Path) -> None:
+def test_the_model_maker_runs_as_a_script_without_our_packages(tmp_path: Path) -> None:
     make(tmp_path / "tiny", TINY, _write)
 
     done = subprocess.run(

@@ -59,7 +59,7 @@ def test_without_apply_nothing_is_written(tmp_path: Path) -> None:
     assert "Nothing was changed: --apply writes them." in out
 
 
-def test_applied_it_writes_everything_and_a_second_time_nothing(tmp_path: Path) -> None:
+def test_apply_writes_every_file_and_a_second_apply_none(tmp_path: Path) -> None:
     first = told("--into", str(tmp_path), "--apply")
     before = tree(tmp_path)
     second = told("--into", str(tmp_path), "--apply")
@@ -79,7 +79,7 @@ def test_applied_it_writes_everything_and_a_second_time_nothing(tmp_path: Path) 
     assert f"systemctl link {tmp_path}/disagg-node.service" in first["next"]
 
 
-def test_the_plan_without_apply_is_what_apply_does(tmp_path: Path) -> None:
+def test_the_plan_without_apply_equals_what_apply_does(tmp_path: Path) -> None:
     planned, done = told("--into", str(tmp_path)), told("--into", str(tmp_path), "--apply")
 
     assert planned["files"] == done["files"]
@@ -129,7 +129,7 @@ def test_a_page_with_tls_is_scraped_with_tls(tmp_path: Path) -> None:
     assert (tmp_path / "x" / "node.yaml").read_text(encoding="utf-8") == text
 
 
-def test_another_node_file_than_the_one_that_is_there_is_refused(tmp_path: Path) -> None:
+def test_another_node_file_than_the_installed_one_is_refused(tmp_path: Path) -> None:
     run("--into", str(tmp_path), "--apply")
     (tmp_path / "other.yaml").write_text("node: other\n", encoding="utf-8")
 
@@ -149,7 +149,7 @@ def test_a_wrong_node_file_is_reported_and_nothing_is_written(tmp_path: Path) ->
     assert not (tmp_path / "x").exists()
 
 
-def test_a_foreign_record_makes_no_file_ours(tmp_path: Path) -> None:
+def test_a_foreign_record_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / ".installed.json").write_text("[]", encoding="utf-8")
 
     code, _, err = run("--into", str(tmp_path), "--apply")
@@ -158,7 +158,7 @@ def test_a_foreign_record_makes_no_file_ours(tmp_path: Path) -> None:
     assert list(tree(tmp_path)) == [".installed.json"]
 
 
-def test_a_file_that_cannot_be_written_is_an_error_and_the_rest_is_remembered(
+def test_an_unwritable_file_is_an_error_and_other_files_stay_recorded(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "prometheus").write_text("in the way", encoding="utf-8")
@@ -172,7 +172,7 @@ def test_a_file_that_cannot_be_written_is_an_error_and_the_rest_is_remembered(
     assert str(tmp_path / "disagg-node.service") in ours
 
 
-def test_only_the_parts_that_are_asked_for(tmp_path: Path) -> None:
+def test_only_the_requested_parts_are_installed(tmp_path: Path) -> None:
     names = actions(told("--into", str(tmp_path), "--part", "service", "--part", "grafana"))
 
     assert "disagg-node.service" in names
@@ -181,11 +181,11 @@ def test_only_the_parts_that_are_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("args", [[], ["--into", "x", "--system"]])
-def test_the_place_must_be_given_exactly_once(args: list[str]) -> None:
+def test_exactly_one_target_folder_must_be_given(args: list[str]) -> None:
     assert run(*args)[0] == 2
 
 
-def test_on_a_system_everything_is_in_its_usual_place(tmp_path: Path) -> None:
+def test_a_system_installation_uses_the_usual_paths(tmp_path: Path) -> None:
     node = NodeToInstall(
         NodeConfig(node="n"), "node: n\n", "http", Path("/usr/bin/disagg-node"), "root"
     )
@@ -211,7 +211,7 @@ def test_a_system_without_prometheus_gets_no_prometheus(tmp_path: Path) -> None:
     assert below(tmp_path).usual_parts() == tuple(InstallPart)
 
 
-def test_prometheus_sends_its_alerts_somewhere_and_names_the_cluster(tmp_path: Path) -> None:
+def test_prometheus_is_configured_with_an_alertmanager_and_a_cluster_label(tmp_path: Path) -> None:
     found = told("--into", str(tmp_path), "--cluster", "east", "--apply")
 
     config = yaml.safe_load((tmp_path / "prometheus" / "prometheus.yaml").read_text())

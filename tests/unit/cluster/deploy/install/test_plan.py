@@ -32,7 +32,7 @@ def action(there: str | None, wanted: str, written: str | None = None, force: bo
         ("old", "new", "old", True, "update"),
     ],
 )
-def test_a_file_is_written_unless_somebody_changed_it(
+def test_a_file_is_written_unless_it_was_changed_by_hand(
     there: str | None, wanted: str, written: str | None, force: bool, expected: str
 ) -> None:
     assert action(there, wanted, written, force) == expected
@@ -49,7 +49,7 @@ def test_a_file_to_be_filled_in_is_written_once_and_then_never(force: bool) -> N
     assert (later.action, later.text, later.why) == (Action.SAME, "filled in", "is yours")
 
 
-def test_the_diff_is_what_a_person_reads_in_patches() -> None:
+def test_the_diff_is_in_unified_format() -> None:
     (step,) = plan([DesiredFile(UNIT, "a\nc\n")], {UNIT: "a\nb"}, {}, force=True)
 
     assert step.diff == "--- /x/unit\n+++ /x/unit\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
@@ -73,7 +73,7 @@ texts = st.text(alphabet="ab\n", max_size=6)
 @given(
     st.dictionaries(st.sampled_from("uvw"), texts), st.dictionaries(st.sampled_from("uvw"), texts)
 )
-def test_doing_it_twice_changes_nothing_the_second_time(
+def test_a_repeated_installation_changes_nothing(
     wanted: dict[str, str], there: dict[str, str]
 ) -> None:
     files = [DesiredFile(Path(name), text) for name, text in wanted.items()]

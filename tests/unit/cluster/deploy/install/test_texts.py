@@ -30,7 +30,7 @@ def setting(text: str, name: str) -> str:
     return str(found)
 
 
-def test_stopping_the_service_spares_the_engines() -> None:
+def test_stopping_the_service_does_not_kill_the_engines() -> None:
     text = unit()
 
     assert setting(text, "KillMode") == "process"
@@ -39,7 +39,7 @@ def test_stopping_the_service_spares_the_engines() -> None:
     assert setting(text, "RestartPreventExitStatus") == "2"
 
 
-def test_the_service_is_up_once_it_serves_and_is_replaced_when_it_is_stuck() -> None:
+def test_the_service_notifies_readiness_and_is_restarted_by_its_watchdog() -> None:
     text = unit()
 
     assert setting(text, "Type") == "notify"
@@ -60,7 +60,7 @@ def test_hardening_allows_what_drivers_and_engines_need(forbidden: str) -> None:
 
 
 @pytest.mark.parametrize("implies", ["LockPersonality", "RestrictSUIDSGID", "ProtectHostname"])
-def test_a_user_who_is_not_root_keeps_setuid_programs(implies: str) -> None:
+def test_an_unprivileged_user_gets_no_setting_that_implies_no_new_privileges(implies: str) -> None:
     """NoNewPrivileges is what systemd implies from these for all but root."""
     assert f"{implies}=yes" in unit()
     assert implies not in unit(user="vllm")
@@ -79,7 +79,7 @@ def test_a_daemon_that_stops_its_engines_is_given_their_time() -> None:
     assert setting(unit(config), "TimeoutStopSec") == "150"
 
 
-def test_a_path_stays_one_word_of_the_command_line() -> None:
+def test_a_path_stays_one_argument_of_the_command_line() -> None:
     odd = Path('/srv/100% of "it"/$HOME/node.yaml')
 
     assert setting(unit(node=odd), "ExecStart").endswith(
@@ -125,7 +125,7 @@ def test_a_new_node_file_is_valid(name: str) -> None:
     assert config.run_folder == Path("/run/disagg-node")
 
 
-def test_its_example_is_valid_when_uncommented(tmp_path: Path) -> None:
+def test_the_example_in_a_new_node_file_is_valid_when_uncommented(tmp_path: Path) -> None:
     text = re.sub(r"^# (?=workers:|  )", "", starter_text("gpu-7"), flags=re.MULTILINE)
     config = parse(text.replace("/srv/vllm/bin/python", sys.executable), "node.yaml")
 

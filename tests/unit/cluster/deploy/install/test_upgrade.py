@@ -59,7 +59,7 @@ def test_removal_restores_the_previous_state(tmp_path: Path) -> None:
     assert not (folder / "prometheus").exists()
 
 
-def test_on_a_system_nothing_is_left_but_the_folders_of_others(tmp_path: Path) -> None:
+def test_removal_from_a_system_leaves_only_existing_folders(tmp_path: Path) -> None:
     for name in ("prometheus", "grafana/provisioning/dashboards"):
         (tmp_path / "etc" / name).mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
@@ -80,7 +80,7 @@ def test_filled_in_files_are_kept_and_with_force_removed(tmp_path: Path) -> None
     run("install", *place, "--apply")
     node = tmp_path / "node.yaml"
     node.write_text("node: mine\n")
-    # An install after that takes nothing of theirs for its own.
+    # A repeated install does not record a changed file as its own.
     run("install", *place, "--apply")
 
     assert actions(told("uninstall", *place))["node.yaml"] == "keep"
@@ -116,7 +116,7 @@ def test_an_upgrade_repeats_the_original_choices(tmp_path: Path) -> None:
     assert "User=other" in (tmp_path / "disagg-node.service").read_text()
 
 
-def test_an_upgrade_writes_the_new_texts_and_removes_what_is_no_longer_needed(
+def test_an_upgrade_writes_new_files_and_removes_obsolete_ones(
     tmp_path: Path,
 ) -> None:
     place = ("install", "--into", str(tmp_path), "--apply")
@@ -159,8 +159,8 @@ def test_engines_left_serving_are_named_with_the_command_that_ends_them(
 
 
 @pytest.mark.parametrize("name", ["{theirs}", "{folder}/../theirs", "{folder}/link/theirs"])
-def test_a_forged_record_reaches_no_file_elsewhere(name: str, tmp_path: Path) -> None:
-    """It may be in a folder that somebody else wrote, and root may be asked to clean it up."""
+def test_a_forged_record_affects_no_file_outside_the_folder(name: str, tmp_path: Path) -> None:
+    """Another user may have written the record, and root may run the removal."""
     theirs, folder = tmp_path / "theirs", tmp_path / "disagg"
     theirs.write_text("theirs")
     run("install", "--into", str(folder), "--apply", "--part", "service")
