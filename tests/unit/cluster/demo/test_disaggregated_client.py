@@ -151,7 +151,7 @@ def test_a_silent_engine_is_given_up_after_the_timeout() -> None:
             over.set()
 
 
-def test_a_connection_cut_off_is_an_error() -> None:
+def test_an_empty_answer_is_an_error() -> None:
     with (
         engine(lambda _: (200, b"")) as (url, _),
         pytest.raises(CompletionError, match="no JSON"),
