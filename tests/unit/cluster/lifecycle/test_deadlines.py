@@ -12,7 +12,7 @@ S = 1_000_000_000
 POLICY = RestartPolicy(failed_retry_seconds=300)
 
 
-def test_it_is_told_while_it_waits_and_stays_the_same_as_long_as_the_plan() -> None:
+def test_the_planned_start_time_is_constant_until_the_plan_changes() -> None:
     now = 100.0
     planned = PlannedStart(lambda: round(now * S), lambda: 7000.25 + now * 1.0001)
     waits = Lifecycle(WorkerState.BACKOFF, since_ns=100 * S, retry_ns=108 * S)
@@ -24,7 +24,7 @@ def test_it_is_told_while_it_waits_and_stays_the_same_as_long_as_the_plan() -> N
     assert planned.seconds(given_up, POLICY) == 7000.25 + 104 * 1.0001 + 296
 
 
-def test_nothing_is_told_where_nothing_is_planned() -> None:
+def test_there_is_no_start_time_without_a_planned_start() -> None:
     planned = PlannedStart(lambda: 0, lambda: 0.0)
     runs = Lifecycle(WorkerState.STARTING, Presence.RUNNING)
     ends = Lifecycle(WorkerState.BACKOFF, Presence.RUNNING, retry_ns=5)

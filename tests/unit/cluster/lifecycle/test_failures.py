@@ -50,7 +50,7 @@ def ready() -> Told:
     return Told().hear(StartRequested()).hear(HEALTHY)
 
 
-def test_a_crash_is_told_with_its_exit_code_and_the_last_words() -> None:
+def test_a_crash_is_reported_with_its_exit_code_and_last_log_lines() -> None:
     told = ready().hear(Exited(1, -9, alone=True))
 
     (failure,) = told.failures
@@ -59,7 +59,7 @@ def test_a_crash_is_told_with_its_exit_code_and_the_last_words() -> None:
     assert failure.log_lines == ("last words",)
 
 
-def test_a_hang_is_told_once_when_it_is_killed_and_not_again_when_it_has_ended() -> None:
+def test_a_hang_is_reported_once_at_the_kill_and_not_at_the_exit() -> None:
     failing = Probed(1, Health.NO_ANSWER, "no answer in time")
     told = ready()
     while not told.failures:
@@ -69,14 +69,14 @@ def test_a_hang_is_told_once_when_it_is_killed_and_not_again_when_it_has_ended()
     assert told.kinds() == ["hung"]
 
 
-def test_giving_up_and_being_back_are_told() -> None:
+def test_giving_up_after_repeated_crashes_is_reported() -> None:
     told = ready().hear(Exited(1, 1, alone=True), 0.1).hear(Tick(), 30)
     told.hear(Exited(2, 1, alone=True), 0.1)
 
     assert told.kinds() == ["crashed", "failed"]
 
 
-def test_one_that_is_ready_again_after_a_crash_is_told_to_be_back_once() -> None:
+def test_recovery_from_a_crash_is_reported_once() -> None:
     told = ready().hear(Exited(1, 1, alone=True)).hear(Tick(), 30)
     told.hear(replace(HEALTHY, generation=2)).hear(replace(HEALTHY, generation=2))
 
@@ -87,7 +87,7 @@ def test_a_first_start_is_no_recovery() -> None:
     assert ready().kinds() == []
 
 
-def test_what_is_sent_is_one_line_of_json_of_bounded_length() -> None:
+def test_the_payload_is_one_line_of_json_of_bounded_length() -> None:
     line = payload(FAILURE, "gpu-7", "east")
 
     assert line.count(b"\n") == 1

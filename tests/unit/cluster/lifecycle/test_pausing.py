@@ -72,7 +72,7 @@ def test_a_paused_worker_that_hangs_is_not_killed() -> None:
     assert worker.life.probe_why == "no answer in time"
 
 
-def test_the_hang_clock_begins_anew_when_it_is_supervised_again() -> None:
+def test_hang_detection_starts_over_when_a_pause_ends() -> None:
     worker = Worker(*READY, FAILING, FAILING, PauseRequested(), FAILING, FAILING)
 
     assert worker.tell(UnpauseRequested(), 100) == ()
@@ -80,7 +80,7 @@ def test_the_hang_clock_begins_anew_when_it_is_supervised_again() -> None:
     assert worker.tell(FAILING, 1) == (Signal(1, KILL),)
 
 
-def test_a_paused_worker_that_died_is_started_when_the_pause_ends_and_not_before() -> None:
+def test_a_worker_that_died_while_paused_is_restarted_only_after_the_pause() -> None:
     worker = Worker(*READY, PauseRequested())
 
     assert worker.tell(DIED, 5) == ()
@@ -94,7 +94,7 @@ def test_a_paused_worker_that_died_is_started_when_the_pause_ends_and_not_before
     assert worker.life.restarts == 1
 
 
-def test_however_often_it_dies_under_a_pause_it_is_not_given_up_for_it() -> None:
+def test_crashes_during_pauses_never_lead_to_giving_up() -> None:
     worker = Worker(*READY)
     for generation in range(1, 8):
         worker.tell(PauseRequested())
@@ -102,7 +102,7 @@ def test_however_often_it_dies_under_a_pause_it_is_not_given_up_for_it() -> None
         assert worker.tell(UnpauseRequested()) == (Start(generation + 1),)
 
 
-def test_what_a_paused_worker_left_is_ended_only_when_the_pause_ends() -> None:
+def test_leftover_processes_of_a_paused_worker_end_only_after_the_pause() -> None:
     worker = Worker(*READY, PauseRequested())
 
     assert worker.tell(Exited(1, -9, alone=False)) == worker.tell(Tick(), DAYS) == ()
@@ -110,7 +110,7 @@ def test_what_a_paused_worker_left_is_ended_only_when_the_pause_ends() -> None:
     assert worker.tell(Gone(1)) == (Start(2),)
 
 
-def test_a_start_that_takes_too_long_is_not_ended_under_a_pause_and_has_its_time_again() -> None:
+def test_a_pause_suspends_the_start_deadline_and_its_end_restarts_it() -> None:
     worker = Worker(StartRequested(), PauseRequested())
 
     assert worker.tell(Tick(), DAYS) == ()
@@ -119,14 +119,14 @@ def test_a_start_that_takes_too_long_is_not_ended_under_a_pause_and_has_its_time
     assert worker.tell(Tick(), 1) == (Signal(1, TERM),)
 
 
-def test_a_back_off_waits_for_the_end_of_the_pause_and_no_longer() -> None:
+def test_a_back_off_elapsed_during_a_pause_ends_with_the_pause() -> None:
     worker = Worker(*READY, DIED, PauseRequested())
 
     assert worker.tell(Tick(), DAYS) == ()
     assert worker.tell(UnpauseRequested()) == (Start(2),)
 
 
-def test_who_was_told_to_end_before_the_pause_is_not_killed_during_it() -> None:
+def test_a_worker_terminated_before_a_pause_is_not_killed_during_it() -> None:
     worker = Worker(StartRequested())
     worker.tell(Tick(), POLICY.start_seconds)
     assert worker.life.last_signal is TERM
@@ -137,7 +137,7 @@ def test_who_was_told_to_end_before_the_pause_is_not_killed_during_it() -> None:
     assert worker.tell(Tick(), POLICY.stop_seconds) == (Signal(1, KILL),)
 
 
-def test_a_stop_is_obeyed_under_a_pause_and_the_pause_stays() -> None:
+def test_a_stop_is_executed_during_a_pause_and_the_pause_remains() -> None:
     worker = Worker(*READY, PauseRequested(), StopRequested())
     assert worker.life.state is WorkerState.DRAINING
     assert worker.tell(Tick(), POLICY.drain_seconds) == (Signal(1, TERM),)
@@ -149,7 +149,7 @@ def test_a_stop_is_obeyed_under_a_pause_and_the_pause_stays() -> None:
     assert worker.tell(UnpauseRequested()) == (Start(2),)
 
 
-def test_a_pause_and_its_end_asked_twice_change_nothing() -> None:
+def test_repeated_pause_and_unpause_requests_change_nothing() -> None:
     worker = Worker(*READY, PauseRequested())
     paused = worker.life
     worker.tell(PauseRequested(), 10)
@@ -162,7 +162,7 @@ def test_a_pause_and_its_end_asked_twice_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("found", list(Presence))
-def test_a_pause_outlasts_the_daemon_whatever_is_left_of_the_worker(found: Presence) -> None:
+def test_a_pause_survives_a_daemon_restart_for_any_presence_of_the_worker(found: Presence) -> None:
     worker = Worker(*READY, PauseRequested())
 
     assert worker.tell(Resumed(1, found), 1000) == ()
@@ -170,7 +170,7 @@ def test_a_pause_outlasts_the_daemon_whatever_is_left_of_the_worker(found: Prese
     assert worker.life.paused_ns is not None
 
 
-def test_one_that_was_told_to_end_is_told_nothing_by_the_next_daemon_while_it_is_paused() -> None:
+def test_a_new_daemon_sends_no_signal_to_a_terminated_worker_that_is_paused() -> None:
     worker = Worker(StartRequested())
     worker.tell(Tick(), POLICY.start_seconds)
     worker.tell(PauseRequested())
@@ -179,7 +179,7 @@ def test_one_that_was_told_to_end_is_told_nothing_by_the_next_daemon_while_it_is
     assert worker.tell(Resumed(1, Presence.LEFTOVER)) == ()
 
 
-def test_a_restart_drains_ends_and_starts_and_is_no_crash() -> None:
+def test_a_restart_drains_terminates_and_starts_and_is_no_crash() -> None:
     worker = Worker(*READY)
 
     assert worker.tell(RestartRequested()) == ()
@@ -189,7 +189,7 @@ def test_a_restart_drains_ends_and_starts_and_is_no_crash() -> None:
     assert (worker.life.restarts, worker.life.crashes_ns, worker.life.restarting) == (0, (), False)
 
 
-def test_a_restart_waits_for_its_requests_no_longer_than_a_stop() -> None:
+def test_a_restart_has_the_drain_and_stop_deadlines_of_a_stop() -> None:
     worker = Worker(*READY, RestartRequested())
 
     assert worker.tell(Tick(), POLICY.drain_seconds) == (Signal(1, TERM),)
@@ -197,7 +197,7 @@ def test_a_restart_waits_for_its_requests_no_longer_than_a_stop() -> None:
     assert worker.tell(DIED) == (Start(2),)
 
 
-def test_a_restart_asked_twice_is_one() -> None:
+def test_a_repeated_restart_request_restarts_once() -> None:
     worker = Worker(*READY, RestartRequested())
     draining = worker.life
 
@@ -208,12 +208,12 @@ def test_a_restart_asked_twice_is_one() -> None:
     assert worker.tell(DIED) == (Start(2),)
 
 
-def test_a_restart_without_drain_and_one_of_a_worker_that_only_starts_end_it_at_once() -> None:
+def test_a_restart_without_drain_or_of_a_starting_worker_terminates_it_at_once() -> None:
     assert Worker(*READY).tell(RestartRequested(drain=False)) == (Signal(1, TERM),)
     assert Worker(StartRequested()).tell(RestartRequested()) == (Signal(1, TERM),)
 
 
-def test_a_restart_starts_what_waits_or_was_given_up_at_once_and_forgives_its_crashes() -> None:
+def test_a_restart_starts_waiting_and_failed_workers_at_once_and_clears_crashes() -> None:
     given_up = Worker(StartRequested()).failed()
     last = given_up.life.generation
     assert given_up.tell(RestartRequested()) == (Start(last + 1),)
@@ -238,9 +238,7 @@ def test_a_restart_of_a_worker_that_is_being_killed_waits_until_it_has_gone() ->
         (StopRequested(), "restart refused: it is being stopped"),
     ],
 )
-def test_a_restart_is_refused_of_a_paused_worker_and_of_one_that_is_stopped(
-    before: Event, why: str
-) -> None:
+def test_a_restart_of_a_paused_or_stopping_worker_is_refused(before: Event, why: str) -> None:
     worker = Worker(*READY, before)
     life = worker.life
 
@@ -249,7 +247,7 @@ def test_a_restart_is_refused_of_a_paused_worker_and_of_one_that_is_stopped(
     assert worker.notes[-1] == why
 
 
-def test_a_stop_wins_over_a_restart_that_drains() -> None:
+def test_a_stop_overrides_a_draining_restart() -> None:
     worker = Worker(*READY, RestartRequested(), StopRequested())
     worker.tell(Drained(1))
     worker.tell(DIED)
@@ -257,7 +255,7 @@ def test_a_stop_wins_over_a_restart_that_drains() -> None:
     assert worker.life.state is WorkerState.STOPPED
 
 
-def test_a_pause_calls_off_a_restart_that_drains() -> None:
+def test_a_pause_cancels_a_draining_restart_and_defers_the_next_start() -> None:
     worker = Worker(*READY, RestartRequested(), PauseRequested())
     assert worker.life.state is WorkerState.READY
     assert worker.tell(Tick(), DAYS) == ()
@@ -267,7 +265,7 @@ def test_a_pause_calls_off_a_restart_that_drains() -> None:
     assert ending.tell(UnpauseRequested()) == (Start(2),)
 
 
-def test_a_restart_goes_on_under_the_next_daemon() -> None:
+def test_a_restart_continues_under_a_new_daemon() -> None:
     draining = Worker(*READY, RestartRequested())
     assert draining.tell(Resumed(1, Presence.RUNNING), 1000) == ()
     assert draining.tell(Drained(1)) == (Signal(1, TERM),)

@@ -112,7 +112,7 @@ def ready(policy: RestartPolicy = POLICY) -> Told:
     return worker
 
 
-def test_a_worker_that_is_wanted_starts_and_is_ready_once_it_is_healthy() -> None:
+def test_a_desired_worker_starts_and_is_ready_once_healthy() -> None:
     worker = started()
     assert worker.actions == [Start(1)]
     assert worker.life.state is WorkerState.STARTING
@@ -123,7 +123,7 @@ def test_a_worker_that_is_wanted_starts_and_is_ready_once_it_is_healthy() -> Non
 
 
 @pytest.mark.parametrize("code", [0, 1, -9, None])
-def test_any_exit_that_was_not_asked_for_is_a_crash_and_waits_for_its_restart(
+def test_any_unrequested_exit_is_a_crash_and_restarts_after_a_back_off(
     code: int | None,
 ) -> None:
     worker = ready()
@@ -151,7 +151,7 @@ def test_the_back_off_doubles_until_its_maximum_and_then_the_worker_is_failed() 
     assert worker.tell(Tick(), 1_000_000) == []
 
 
-def test_a_worker_that_lasts_but_crashes_again_and_again_is_failed_by_the_window() -> None:
+def test_repeated_crashes_within_the_window_fail_a_worker_despite_steady_runs() -> None:
     worker = started()
     for _ in range(4):
         worker.healthy(1)
@@ -166,7 +166,7 @@ def test_a_worker_that_lasts_but_crashes_again_and_again_is_failed_by_the_window
     assert "given up after 5 crashes" in worker.notes[-1]
 
 
-def test_slow_starts_that_die_each_time_are_failed_though_the_window_forgets_them() -> None:
+def test_consecutive_failed_starts_fail_a_worker_even_outside_the_crash_window() -> None:
     worker = started(replace(POLICY, start_seconds=900))
     for _ in range(5):
         worker.exits(1, 500)
@@ -186,7 +186,7 @@ def test_crashes_older_than_the_window_do_not_fail_a_worker_that_was_steady() ->
     assert worker.life.restarts == 20
 
 
-def test_a_failed_worker_starts_again_when_somebody_asks_and_its_crashes_are_forgiven() -> None:
+def test_a_start_request_restarts_a_failed_worker_and_clears_its_crashes() -> None:
     worker = started(replace(POLICY, crash_limit=1))
     worker.exits()
     assert worker.life.state is WorkerState.FAILED
@@ -204,7 +204,7 @@ def test_a_program_that_cannot_be_started_counts_as_a_crash() -> None:
     assert worker.notes[-1] == "cannot start /x: no such program, next start in 1.0 s"
 
 
-def test_a_start_past_its_deadline_is_ended_and_tried_again_once_it_has_gone() -> None:
+def test_a_start_past_its_deadline_is_terminated_and_retried_after_the_exit() -> None:
     worker = started()
     worker.tell(Probed(1, Health.FOREIGN, "another process listens on port 8100"), 1)
     assert worker.tell(Tick(), 98.9) == []
@@ -229,7 +229,7 @@ def test_a_worker_that_hangs_is_killed_and_started_again() -> None:
     assert worker.exits(-9) == [Start(2)]
 
 
-def test_one_good_probe_forgives_the_failed_ones_before() -> None:
+def test_a_successful_probe_resets_the_failed_probes() -> None:
     worker = ready()
     worker.tell(Tick(), 20)
     for _ in range(10):
@@ -248,7 +248,7 @@ def test_failed_probes_do_not_kill_within_the_grace_after_ready() -> None:
     assert worker.failing(1) == [Signal(1, KILL)]
 
 
-def test_probes_that_could_not_be_made_kill_nobody() -> None:
+def test_undecided_probes_do_not_kill_a_worker() -> None:
     worker = ready()
     for _ in range(100):
         worker.tell(Probed(1, Health.UNDECIDED, "the probe itself failed"), 1)
@@ -256,7 +256,7 @@ def test_probes_that_could_not_be_made_kill_nobody() -> None:
     assert worker.life.state is WorkerState.READY
 
 
-def test_a_time_in_which_no_probe_could_be_made_is_no_part_of_a_silence() -> None:
+def test_time_without_possible_probes_does_not_count_towards_a_hang() -> None:
     worker = ready(replace(POLICY, hang_probes=7))
     worker.tell(Tick(), 20)
     worker.failing(2, took_seconds=2)
@@ -268,7 +268,7 @@ def test_a_time_in_which_no_probe_could_be_made_is_no_part_of_a_silence() -> Non
     assert worker.failing(2, took_seconds=2) == [Signal(1, KILL)]
 
 
-def test_a_worker_that_does_its_work_is_never_killed_for_its_silence() -> None:
+def test_a_working_worker_is_never_killed_for_failed_probes() -> None:
     worker = ready()
     worker.tell(Tick(), 20)
     for _ in range(100):
@@ -279,7 +279,7 @@ def test_a_worker_that_does_its_work_is_never_killed_for_its_silence() -> None:
     assert tuple(worker.notes[-2:]) == said
 
 
-def test_a_worker_that_worked_and_then_does_nothing_is_killed_as_if_it_hung_from_then() -> None:
+def test_a_hang_is_counted_from_the_last_observed_work() -> None:
     worker = ready()
     worker.tell(Tick(), 20)
     worker.failing(1)
@@ -290,7 +290,7 @@ def test_a_worker_that_worked_and_then_does_nothing_is_killed_as_if_it_hung_from
     assert worker.failing(1) == [Signal(1, KILL)]
 
 
-def test_work_that_was_done_before_the_probes_failed_is_no_life() -> None:
+def test_work_before_a_failed_probe_does_not_prevent_a_kill() -> None:
     worker = ready()
     worker.tell(Tick(), 20)
     worked_ns = worker.now_ns
@@ -299,7 +299,7 @@ def test_work_that_was_done_before_the_probes_failed_is_no_life() -> None:
         assert worker.tell(probed, 1) == wanted
 
 
-def test_what_a_stranger_on_its_port_does_is_no_life() -> None:
+def test_work_of_a_foreign_process_on_the_port_does_not_prevent_a_kill() -> None:
     worker = ready()
     worker.tell(Tick(), 20)
     for wanted in ([], [], [Signal(1, KILL)]):
@@ -308,7 +308,7 @@ def test_what_a_stranger_on_its_port_does_is_no_life() -> None:
         assert worker.tell(probed, 1) == wanted
 
 
-def test_slow_probes_need_no_longer_than_quick_ones_to_find_a_hang() -> None:
+def test_slow_probes_detect_a_hang_as_soon_as_quick_ones() -> None:
     policy = replace(POLICY, hang_probes=7)
     worker = ready(policy)
     worker.tell(Tick(), 20)
@@ -317,14 +317,14 @@ def test_slow_probes_need_no_longer_than_quick_ones_to_find_a_hang() -> None:
     assert worker.failing(2, took_seconds=2) == [Signal(1, KILL)]
 
 
-def test_one_slow_probe_alone_kills_nobody() -> None:
+def test_two_slow_failed_probes_do_not_kill_a_worker() -> None:
     worker = ready(replace(POLICY, hang_probes=7))
     worker.tell(Tick(), 20)
 
     assert worker.failing(60, took_seconds=60) == worker.failing(60, took_seconds=60) == []
 
 
-def test_up_is_what_the_last_probe_said() -> None:
+def test_up_is_the_result_of_the_last_probe() -> None:
     worker = started()
     seen = [worker.life.up]
     worker.healthy(5)
@@ -342,7 +342,7 @@ def test_up_is_what_the_last_probe_said() -> None:
 
 
 @pytest.mark.parametrize("served", [False, True])
-def test_a_start_is_not_given_up_while_the_worker_works_or_cannot_be_looked_at(
+def test_a_start_is_not_given_up_during_observed_work_or_undecided_probes(
     served: bool,
 ) -> None:
     worker = ready() if served else started()
@@ -358,7 +358,7 @@ def test_a_start_is_not_given_up_while_the_worker_works_or_cannot_be_looked_at(
     assert worker.tell(Tick(), 1) == [Signal(1, TERM)]
 
 
-def test_a_time_in_which_nobody_could_look_gives_nobody_up() -> None:
+def test_unwatched_time_counts_towards_no_deadline_and_no_hang() -> None:
     adopted = ready()
     resumed(adopted, Presence.RUNNING)
     assert adopted.tell(Unwatched(), 3600) == []
@@ -372,7 +372,7 @@ def test_a_time_in_which_nobody_could_look_gives_nobody_up() -> None:
     assert (adopted.life.state, serving.life.state) == (WorkerState.STARTING, WorkerState.READY)
 
 
-def test_a_start_that_the_system_refuses_is_no_crash_and_is_tried_again_for_ever() -> None:
+def test_a_start_refused_by_the_system_is_no_crash_and_is_always_retried() -> None:
     worker = started()
     waits = []
     for number in range(1, 101):
@@ -391,14 +391,14 @@ def test_a_start_that_the_system_refuses_is_no_crash_and_is_tried_again_for_ever
     assert "cannot write the log, not counted as a crash, tried again in 8.0 s" in worker.notes
 
 
-def test_a_refused_start_is_never_tried_again_at_once() -> None:
+def test_a_refused_start_is_retried_after_a_pause_even_without_back_off() -> None:
     worker = started(replace(POLICY, backoff_first_seconds=0, backoff_max_seconds=0))
 
     assert worker.tell(StartFailed(1, "no process left", refused=True)) == []
     assert worker.tell(Tick(), 0.5) == [Start(2)]
 
 
-def test_a_start_that_was_only_written_down_is_no_crash() -> None:
+def test_a_journaled_start_that_was_not_executed_is_no_crash() -> None:
     worker = ready()
     worker.exits(1, 5)
     worker.tell(Tick(), 1)
@@ -410,7 +410,7 @@ def test_a_start_that_was_only_written_down_is_no_crash() -> None:
     assert (life.restarts, life.consecutive_crashes, life.crashes_ns) == (1, 1, before.crashes_ns)
 
 
-def test_a_failed_worker_is_tried_again_now_and_then() -> None:
+def test_a_failed_worker_is_retried_after_the_configured_interval() -> None:
     worker = started(replace(POLICY, crash_limit=2, failed_retry_seconds=300))
     worker.exits()
     worker.tell(Tick(), 1)
@@ -434,7 +434,7 @@ def test_unhealthy_probes_do_not_end_a_start_before_its_deadline() -> None:
     assert worker.life.state is WorkerState.STARTING
 
 
-def test_a_failing_probe_is_noted_once_and_not_each_second() -> None:
+def test_a_repeated_probe_failure_is_noted_once() -> None:
     worker = started()
     before = len(worker.notes)
     for _ in range(50):
@@ -443,7 +443,7 @@ def test_a_failing_probe_is_noted_once_and_not_each_second() -> None:
     assert worker.notes[before:] == ["not healthy: /health answers 503"]
 
 
-def test_that_nobody_answers_yet_is_no_news_of_a_worker_that_starts() -> None:
+def test_a_missing_answer_of_a_starting_worker_is_noted_only_if_it_served_before() -> None:
     worker = started()
     before = len(worker.notes)
     worker.failing(1)
@@ -456,7 +456,7 @@ def test_that_nobody_answers_yet_is_no_news_of_a_worker_that_starts() -> None:
     assert adopted.notes[-1] == "not healthy: no answer in time"
 
 
-def test_a_ready_worker_is_drained_before_it_is_told_to_end() -> None:
+def test_a_ready_worker_is_drained_before_it_is_terminated() -> None:
     worker = ready()
 
     assert worker.tell(StopRequested()) == []
@@ -480,7 +480,7 @@ def test_a_drain_and_a_stop_past_their_deadlines_end_in_a_kill() -> None:
     assert worker.life.state is WorkerState.STOPPED
 
 
-def test_asked_again_without_drain_a_draining_worker_is_told_to_end_at_once() -> None:
+def test_a_stop_without_drain_terminates_a_draining_worker_at_once() -> None:
     worker = ready()
     worker.tell(StopRequested())
 
@@ -489,14 +489,14 @@ def test_asked_again_without_drain_a_draining_worker_is_told_to_end_at_once() ->
     assert worker.tell(StopRequested(drain=False)) == []
 
 
-def test_a_worker_that_only_starts_has_nothing_to_drain() -> None:
+def test_a_starting_worker_is_stopped_without_a_drain() -> None:
     worker = started()
 
     assert worker.tell(StopRequested()) == [Signal(1, TERM)]
     assert worker.life.state is WorkerState.DRAINING
 
 
-def test_stop_wins_over_a_restart_that_waits_and_over_one_that_ends() -> None:
+def test_a_stop_overrides_the_restart_after_a_crash_or_a_hang() -> None:
     waiting = ready()
     waiting.exits()
     waiting.tell(StopRequested())
@@ -520,7 +520,7 @@ def test_a_crash_while_draining_ends_in_stopped() -> None:
     assert worker.life.state is WorkerState.STOPPED
 
 
-def test_a_start_asked_for_while_it_is_stopped_is_refused_and_said_so() -> None:
+def test_a_start_request_during_a_stop_is_refused_and_noted() -> None:
     worker = ready()
     worker.tell(StopRequested())
 
@@ -528,7 +528,7 @@ def test_a_start_asked_for_while_it_is_stopped_is_refused_and_said_so() -> None:
     assert worker.notes[-1] == "start refused: it is being stopped"
 
 
-def test_a_start_asked_for_twice_changes_nothing() -> None:
+def test_a_repeated_start_request_changes_nothing() -> None:
     starting, serving, waiting = started(), ready(), ready()
     waiting.exits()
 
@@ -538,7 +538,7 @@ def test_a_start_asked_for_twice_changes_nothing() -> None:
         assert worker.life == before
 
 
-def test_those_a_dead_leader_left_are_ended_before_a_successor_starts() -> None:
+def test_leftover_processes_of_a_dead_leader_end_before_the_next_start() -> None:
     worker = ready()
 
     assert worker.tell(Exited(1, -9, alone=False)) == [Signal(1, TERM)]
@@ -548,7 +548,7 @@ def test_those_a_dead_leader_left_are_ended_before_a_successor_starts() -> None:
     assert worker.tell(Gone(1)) == [Start(2)]
 
 
-def test_those_left_after_a_kill_are_killed_at_once() -> None:
+def test_leftover_processes_after_a_kill_are_killed_at_once() -> None:
     worker = ready()
     worker.tell(StopRequested(drain=False))
     worker.tell(Tick(), 10)
@@ -558,7 +558,7 @@ def test_those_left_after_a_kill_are_killed_at_once() -> None:
     assert worker.life.state is WorkerState.STOPPED
 
 
-def test_news_of_an_older_incarnation_changes_nothing() -> None:
+def test_events_of_an_older_incarnation_change_nothing() -> None:
     worker = ready()
     worker.exits()
     worker.tell(Tick(), 1)
@@ -581,7 +581,7 @@ def resumed(worker: Told, found: Presence, after_seconds: float = 0) -> list[Sta
     return worker.tell(Resumed(worker.life.generation, found), after_seconds)
 
 
-def test_a_worker_that_lives_on_is_looked_at_again_and_not_started_again() -> None:
+def test_a_new_daemon_probes_a_running_worker_and_does_not_restart_it() -> None:
     worker = started()
     worker.healthy(5)
 
@@ -592,7 +592,7 @@ def test_a_worker_that_lives_on_is_looked_at_again_and_not_started_again() -> No
     assert (worker.life.restarts, worker.life.crashes_ns, worker.life.served) == (0, (), False)
 
 
-def test_a_worker_that_served_and_answers_no_more_does_not_get_a_whole_start_to_do_so() -> None:
+def test_a_resumed_worker_that_served_before_gets_only_the_resume_deadline() -> None:
     worker = started()
     worker.healthy(5)
     resumed(worker, Presence.RUNNING, 1000)
@@ -602,7 +602,7 @@ def test_a_worker_that_served_and_answers_no_more_does_not_get_a_whole_start_to_
     assert "not ready within 30 s" in worker.notes[-1]
 
 
-def test_a_start_that_nobody_watched_gets_its_whole_deadline_again() -> None:
+def test_a_resumed_starting_worker_gets_the_full_start_deadline() -> None:
     worker = started()
 
     assert resumed(worker, Presence.RUNNING, 1000) == []
@@ -610,7 +610,7 @@ def test_a_start_that_nobody_watched_gets_its_whole_deadline_again() -> None:
     assert worker.life.state is WorkerState.STARTING
 
 
-def test_a_drain_that_the_daemon_did_not_survive_is_called_off() -> None:
+def test_a_new_daemon_cancels_an_interrupted_drain() -> None:
     worker = started()
     worker.healthy(5)
     worker.tell(StopRequested())
@@ -620,7 +620,7 @@ def test_a_drain_that_the_daemon_did_not_survive_is_called_off() -> None:
     assert worker.life.state is WorkerState.READY
 
 
-def test_a_worker_that_was_told_to_end_is_told_again_and_then_started_anew() -> None:
+def test_a_new_daemon_completes_an_interrupted_stop_and_restarts_the_worker() -> None:
     worker = started()
     worker.tell(StopRequested())
     assert worker.life.last_signal is TERM
@@ -632,7 +632,7 @@ def test_a_worker_that_was_told_to_end_is_told_again_and_then_started_anew() -> 
 
 
 @pytest.mark.parametrize("found", [Presence.RUNNING, Presence.LEFTOVER])
-def test_a_stop_that_the_next_daemon_calls_off_has_its_crashes_forgiven(found: Presence) -> None:
+def test_a_restart_after_an_interrupted_stop_clears_the_crashes(found: Presence) -> None:
     """As if it had been stopped in time and started by that daemon."""
     policy = replace(POLICY, crash_limit=1)
     worker = started(policy)
@@ -651,7 +651,7 @@ def test_a_stop_that_the_next_daemon_calls_off_has_its_crashes_forgiven(found: P
     )
 
 
-def test_a_worker_that_ended_while_no_daemon_ran_has_crashed() -> None:
+def test_an_exit_while_no_daemon_ran_counts_as_a_crash() -> None:
     worker = started()
     worker.healthy(5)
 
@@ -662,7 +662,7 @@ def test_a_worker_that_ended_while_no_daemon_ran_has_crashed() -> None:
     assert worker.life.restarts == 1
 
 
-def test_those_a_leader_left_while_no_daemon_ran_are_ended_first() -> None:
+def test_processes_left_while_no_daemon_ran_end_before_the_next_start() -> None:
     worker = started()
     worker.healthy(5)
 
@@ -671,7 +671,7 @@ def test_those_a_leader_left_while_no_daemon_ran_are_ended_first() -> None:
     assert worker.tell(Gone(1)) == [Start(2)]
 
 
-def test_a_back_off_and_a_failure_outlast_the_daemon() -> None:
+def test_back_off_and_failed_state_survive_a_daemon_restart() -> None:
     worker = started()
     worker.exits(1)
     assert resumed(worker, Presence.GONE, 0.5) == []
@@ -684,7 +684,7 @@ def test_a_back_off_and_a_failure_outlast_the_daemon() -> None:
     assert worker.life.state is WorkerState.FAILED
 
 
-def test_without_back_off_the_successor_starts_in_the_same_decision() -> None:
+def test_without_back_off_the_next_start_is_in_the_same_decision() -> None:
     worker = ready(replace(POLICY, backoff_first_seconds=0))
 
     assert worker.exits(-9) == [Start(2)]
@@ -864,7 +864,7 @@ class AnyOrder(RuleBasedStateMachine):
     def a_probe_fails_while_it_works_or_none_can_be_made(
         self, seconds: float, health: Health
     ) -> None:
-        """Whatever came before: nobody is ended for that."""
+        """In any state: neither case terminates the worker."""
         began_ns = self.now_ns
         self.now_ns += round(seconds * S)
         if self.life.state is WorkerState.STARTING:
@@ -881,7 +881,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def another_daemon_takes_over(self) -> None:
-        """What the one before had not heard is never heard."""
+        """Events that the previous daemon has not received are lost."""
         self.mail.clear()
         self.delivered.clear()
         self.wanted = True

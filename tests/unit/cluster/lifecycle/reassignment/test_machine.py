@@ -41,7 +41,7 @@ def test_a_worker_leaves_the_router_drains_switches_joins_and_is_proven(in_place
     assert move.effect_seconds <= 10.0
 
 
-def test_without_users_requests_one_of_our_own_proves_it() -> None:
+def test_without_user_requests_a_probe_request_proves_the_move() -> None:
     worker = MovedWorker(work=False)
 
     assert ended(worker) == (MoveStep.DONE, Role.PREFILL, 0)
@@ -50,7 +50,7 @@ def test_without_users_requests_one_of_our_own_proves_it() -> None:
 
 @pytest.mark.parametrize("honesty", LIES)
 @pytest.mark.parametrize("in_place", [False, True])
-def test_an_engine_that_answers_and_does_not_do_its_new_work_is_taken_back(
+def test_an_engine_that_does_not_work_in_its_new_role_is_rolled_back(
     honesty: Honesty, in_place: bool
 ) -> None:
     worker = MovedWorker(honesty=honesty, in_place=in_place)
@@ -64,7 +64,7 @@ def test_an_engine_that_answers_and_does_not_do_its_new_work_is_taken_back(
 
 
 @given(seed=st.integers(0, 2**32), honesty=st.sampled_from(LIES), work=st.booleans())
-def test_no_lie_is_ever_taken_for_a_switch(seed: int, honesty: Honesty, work: bool) -> None:
+def test_no_faulty_engine_is_accepted_as_switched(seed: int, honesty: Honesty, work: bool) -> None:
     worker = MovedWorker(honesty=honesty, work=work, drawn=random.Random(seed))
 
     assert worker.run().step is MoveStep.ROLLED_BACK
@@ -72,7 +72,7 @@ def test_no_lie_is_ever_taken_for_a_switch(seed: int, honesty: Honesty, work: bo
 
 @pytest.mark.parametrize("honesty", [Honesty.HONEST, Honesty.OLD_ROLE, Honesty.NEVER_READY])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_a_daemon_killed_after_any_step_is_followed_by_one_that_ends_it(
+def test_a_new_daemon_completes_a_move_after_a_kill_at_any_step(
     honesty: Honesty, in_place: bool
 ) -> None:
     settings = {"honesty": honesty, "in_place": in_place}
@@ -86,7 +86,7 @@ def test_a_daemon_killed_after_any_step_is_followed_by_one_that_ends_it(
         assert worker.routed is expected.routed
 
 
-def test_a_drain_that_takes_too_long_is_called_off_and_nothing_was_ended() -> None:
+def test_a_drain_past_its_deadline_is_rolled_back_without_a_restart() -> None:
     worker = MovedWorker(drains_in_seconds=1000.0)
 
     assert ended(worker) == (MoveStep.ROLLED_BACK, Role.DECODE, 0)
@@ -94,7 +94,7 @@ def test_a_drain_that_takes_too_long_is_called_off_and_nothing_was_ended() -> No
     assert worker.move.why == "requests still run after 20 s"
 
 
-def test_a_router_that_cannot_be_asked_keeps_the_worker_where_it_is() -> None:
+def test_an_unreachable_router_keeps_the_worker_in_its_role() -> None:
     unknown = replace(READY, router_known=False, routed_as=None)
     waiting = advance_move(MOVE, unknown, 14 * S)
     assert waiting.move == MOVE
@@ -105,7 +105,7 @@ def test_a_router_that_cannot_be_asked_keeps_the_worker_where_it_is() -> None:
     assert (back.step, back.why) == (MoveStep.ROLLED_BACK, "the router does not let it go")
 
 
-def test_a_stop_ends_a_move_at_any_step_and_gives_no_order() -> None:
+def test_a_stop_fails_a_move_at_any_step_without_orders() -> None:
     for step in MoveStep:
         if step.final:
             continue
@@ -134,7 +134,7 @@ def test_an_engine_that_refuses_to_switch_is_restarted_in_its_old_role() -> None
     assert restarting.move.assigned_role is Role.PREFILL
 
 
-def test_orders_are_given_again_until_they_show() -> None:
+def test_an_order_is_repeated_until_its_effect_is_observed() -> None:
     moving = replace(MOVE, step=MoveStep.SWITCHING, beyond=1)
 
     assert advance_move(moving, READY, S).orders == (MoveOrder.RESTART,)
@@ -143,7 +143,7 @@ def test_orders_are_given_again_until_they_show() -> None:
     assert advance_move(moving, anew, S).orders == ()
 
 
-def test_a_way_back_that_fails_is_said_with_both_reasons() -> None:
+def test_a_failed_rollback_is_reported_with_both_reasons() -> None:
     back = replace(MOVE, step=MoveStep.SWITCHING, undone=True, why="unproven: nothing", beyond=2)
     died = replace(READY, incarnation=3, state=WorkerState.FAILED, reason="out of memory")
 
@@ -175,7 +175,7 @@ def test_a_way_back_that_fails_is_said_with_both_reasons() -> None:
     ),
     now_ns=st.integers(0, 1000 * S),
 )
-def test_whatever_is_seen_no_process_is_ended_that_has_work_and_done_is_proven(
+def test_for_any_observation_no_busy_process_is_restarted_and_done_is_proven(
     step: MoveStep, undone: bool, in_place: bool, sight: WorkerSight, now_ns: int
 ) -> None:
     move = replace(MOVE, step=step, undone=undone, in_place=in_place, beyond=1)
