@@ -15,7 +15,7 @@ def test_the_last_cell_of_a_short_row_widens_no_column() -> None:
     assert columns(rows) == "A  B  C\n1  a sentence that goes on\n1  2  3"
 
 
-def test_the_cells_before_it_do() -> None:
+def test_cells_before_the_last_one_of_a_short_row_widen_their_columns() -> None:
     rows = [("A", "B", "C"), ("longer", "a sentence"), ("b", "another")]
 
     assert columns(rows) == "A       B  C\nlonger  a sentence\nb       another"

@@ -9,5 +9,5 @@ from disagg_cluster.host.counted import counted
     ("number", "words"),
     [(0, "0 engines"), (1, "1 engine"), (2, "2 engines"), (1200, "1,200 engines")],
 )
-def test_only_one_thing_is_singular(number: int, words: str) -> None:
+def test_only_a_count_of_one_is_singular(number: int, words: str) -> None:
     assert counted(number, "engine") == words

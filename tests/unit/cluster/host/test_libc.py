@@ -32,14 +32,14 @@ def _heaps(first: str) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's own")
-def test_threads_share_the_heap_that_is_there() -> None:
+def test_threads_share_one_heap() -> None:
     ours = "from disagg_cluster.host.libc import share_one_heap; share_one_heap()"
 
     assert _heaps(ours) == 1
     assert _heaps("pass") > 1
 
 
-def test_another_c_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_c_library_causes_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda _name: object())
 
     share_one_heap()

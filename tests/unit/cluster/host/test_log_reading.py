@@ -43,7 +43,7 @@ def test_the_last_lines_do_not_depend_on_chunk_boundaries(
         assert [*parts.forwards(FIRST)] == lines
 
 
-def test_lines_written_meanwhile_are_not_read_twice(tmp_path: Path) -> None:
+def test_lines_written_after_the_bound_are_not_read(tmp_path: Path) -> None:
     parts = parts_of(tmp_path, "one\ntwo and more\n", until_bytes=len("one\ntwo"))
 
     assert [*parts.last(9, bool)] == ["one", "two"]
@@ -67,7 +67,7 @@ def test_lines_since_a_moment_include_those_without_a_time(tmp_path: Path) -> No
     assert parts_of(tmp_path, old, "no time\n").first_since(begin, NOW) is None
 
 
-def test_no_log_takes_much_memory(tmp_path: Path) -> None:
+def test_memory_for_reading_a_log_is_bounded(tmp_path: Path) -> None:
     log = tmp_path / "huge.log"
     with log.open("wb") as file:
         file.write(b"%099d\n" % 7 * 10_000)

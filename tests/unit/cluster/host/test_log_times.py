@@ -25,7 +25,7 @@ NOW = datetime(2026, 1, 1, 0, 10, tzinfo=timezone(timedelta(hours=2)))
         ("2026-99-01 10:00:00 no such month", None),
     ],
 )
-def test_a_line_says_when_it_was_written_as_its_engine_writes_times(
+def test_the_time_of_a_line_is_parsed_in_each_engines_format(
     line: str, at: datetime | None
 ) -> None:
     assert written_at(line, NOW) == at

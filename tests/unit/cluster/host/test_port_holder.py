@@ -18,7 +18,7 @@ from support.listening import listening
         ("0.0.0.0", False, "::1"),
     ],
 )
-def test_whoever_is_in_the_way_is_named(host: str, both: bool, wanted: str) -> None:
+def test_the_process_that_holds_a_port_is_named(host: str, both: bool, wanted: str) -> None:
     with listening(host, both=both) as held:
         port = held.getsockname()[1]
         said = port_holder(wanted, port)
@@ -26,10 +26,10 @@ def test_whoever_is_in_the_way_is_named(host: str, both: bool, wanted: str) -> N
     assert said.startswith(f"another process listens on port {port}: pid {os.getpid()} (")
 
 
-def test_who_listens_by_ipv6_alone_is_in_nobodys_way_who_listens_by_ipv4() -> None:
+def test_an_ipv6_only_listener_does_not_hold_an_ipv4_port() -> None:
     with listening("::") as held:
         assert port_holder("127.0.0.1", held.getsockname()[1]) is None
 
 
-def test_port_0_is_nobodys() -> None:
+def test_port_0_has_no_holder() -> None:
     assert port_holder("127.0.0.1", 0) is None

@@ -90,7 +90,7 @@ def signs(notify: NotifySocket, well: list[bool], usec: int = 40_000) -> LifeSig
     return LifeSigns(told, lambda: well[0], lambda: "2 of 2 workers ready")
 
 
-def test_signs_of_life_come_while_all_is_well_and_only_then(notify: NotifySocket) -> None:
+def test_the_watchdog_is_notified_only_while_the_daemon_is_healthy(notify: NotifySocket) -> None:
     well = [True]
 
     async def story() -> None:
@@ -108,7 +108,7 @@ def test_signs_of_life_come_while_all_is_well_and_only_then(notify: NotifySocket
     asyncio.run(story())
 
 
-def test_a_hung_loop_sends_no_sign_of_life(notify: NotifySocket) -> None:
+def test_a_hung_event_loop_sends_no_watchdog_notification(notify: NotifySocket) -> None:
     async def story() -> None:
         async with signs(notify, [True]).given():
             await asyncio.to_thread(notify.until, "WATCHDOG=1")

@@ -30,7 +30,7 @@ def full_disk(_path: str, _flags: int) -> int:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_log_on_a_full_disk_is_a_sink_and_says_so(log: Path) -> None:
+def test_a_log_on_a_full_disk_discards_output_and_reports_it(log: Path) -> None:
     opened, lost = open_log(log, full_disk)
     with opened:
         opened.write(b"into nothing")
@@ -141,7 +141,7 @@ def test_a_long_log_is_cut_under_its_writer_and_two_older_parts_are_kept(log: Pa
     }
 
 
-def test_without_room_the_older_parts_go_first(log: Path) -> None:
+def test_a_full_disk_drops_the_oldest_log_part_first(log: Path) -> None:
     log.parent.mkdir()
     for name, text in (("w.log", b"now"), ("w.log.1", b"before"), ("w.log.2", b"long ago")):
         (log.parent / name).write_bytes(text)
@@ -157,7 +157,7 @@ def test_without_room_the_older_parts_go_first(log: Path) -> None:
     assert not log.with_name("w.log.2").exists()
 
 
-def test_without_any_room_the_log_stays_as_it_is_and_no_half_copy_stays(log: Path) -> None:
+def test_a_rotation_without_disk_space_leaves_the_log_and_no_partial_copy(log: Path) -> None:
     log.parent.mkdir()
     log.write_bytes(b"now")
 

@@ -34,7 +34,7 @@ def built(
     )
 
 
-def test_vllm_is_started_with_everything_that_the_file_says() -> None:
+def test_vllm_is_started_with_all_settings_of_the_node_file() -> None:
     command = built(
         gpus=[2, 3],
         model="/models/m",
@@ -67,7 +67,7 @@ def test_on_a_cpu_no_gpu_is_pinned() -> None:
     assert command.argv[command.argv.index("--tensor-parallel-size") + 1] == "2"
 
 
-def test_an_instance_of_a_divided_gpu_is_pinned_by_uuid() -> None:
+def test_a_mig_instance_is_pinned_by_uuid() -> None:
     """CUDA counts GPUs, not instances; an index would be the whole GPU or another one."""
     devices = (gpu(0, "MIG-a"), gpu(0, "MIG-b"))
 
@@ -79,7 +79,7 @@ def kv_config(command: LaunchCommand) -> dict[str, Any]:
     return told
 
 
-def test_the_kv_transfer_is_told_in_the_engine_s_own_words() -> None:
+def test_kv_transfer_settings_are_passed_in_the_format_of_vllm() -> None:
     command = built(
         gpus=[0, 1],
         kv_transfer={
@@ -130,14 +130,14 @@ def test_a_file_may_choose_the_side_channel_s_host() -> None:
     assert command.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.7"
 
 
-def test_an_engine_listens_where_its_peers_elsewhere_can_reach_it() -> None:
+def test_an_engine_and_its_side_channel_listen_on_the_configured_host() -> None:
     command = built(host="10.0.0.7", kv_transfer={"connector": "NixlConnector"})
 
     assert command.argv[command.argv.index("--host") + 1] == "10.0.0.7"
     assert command.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.7"
 
 
-def test_mooncake_is_told_the_port_of_the_engine_that_is_asked() -> None:
+def test_the_mooncake_bootstrap_port_is_set_for_prefill_only() -> None:
     transfer = {"connector": "MooncakeConnector", "side_channel_port": 9000}
     commands = [
         built(role=role, kv_transfer=transfer, peers="elsewhere", host="10.0.0.7")
@@ -177,13 +177,13 @@ def test_a_stand_in_runs_in_our_own_interpreter() -> None:
     }
 
 
-def test_a_stand_in_on_a_cpu_plays_no_gpu() -> None:
+def test_a_stand_in_on_a_cpu_simulates_no_gpu() -> None:
     command = built(None, engine="standin", gpus=0)
 
     assert command.argv[command.argv.index("--gpus") + 1] == ""
 
 
-def test_a_child_inherits_neither_the_service_manager_s_channels_nor_what_is_ours() -> None:
+def test_a_child_inherits_neither_service_manager_nor_disagg_variables() -> None:
     base = {
         "PATH": "/bin",
         "HOME": "/root",
@@ -208,7 +208,7 @@ def test_a_child_inherits_neither_the_service_manager_s_channels_nor_what_is_our
     }
 
 
-def test_an_inherited_search_path_stays_behind_the_child_s_own() -> None:
+def test_an_inherited_pythonpath_comes_after_the_childs_own() -> None:
     assert child_environment({"PYTHONPATH": "/src"}, {"PYTHONPATH": "/ours:/own"}) == {
         "PYTHONPATH": "/ours:/own:/src"
     }
@@ -220,7 +220,7 @@ def test_our_plugin_is_added_to_inherited_plugins_too() -> None:
     }
 
 
-def test_sglang_prefills_with_everything_that_the_file_says() -> None:
+def test_sglang_prefill_is_started_with_all_settings_of_the_node_file() -> None:
     command = built(
         peers="elsewhere",
         engine="sglang",
@@ -251,7 +251,7 @@ def test_sglang_prefills_with_everything_that_the_file_says() -> None:
     }
 
 
-def test_sglang_decodes_with_the_backend_that_the_connector_means() -> None:
+def test_sglang_decode_uses_the_transfer_backend_of_the_connector() -> None:
     command = built(
         peers="elsewhere",
         engine="sglang",
@@ -266,14 +266,14 @@ def test_sglang_decodes_with_the_backend_that_the_connector_means() -> None:
     )
 
 
-def test_sglang_alone_is_told_of_no_disaggregation() -> None:
+def test_sglang_mixed_and_encode_get_no_disaggregation_arguments() -> None:
     mixed, encode = built(engine="sglang"), built(engine="sglang", role="encode")
 
     assert mixed.argv[-3:] == ("--tp-size", "1", "--enable-metrics")
     assert encode.argv[-4:] == ("--tp-size", "1", "--enable-metrics", "--encoder-only")
 
 
-def test_a_file_may_have_sglang_make_a_token_for_each_health_probe() -> None:
+def test_a_file_may_enable_sglang_health_probes_that_generate_a_token() -> None:
     asked = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "true"}
 
     assert built(engine="sglang", env=asked).env.items() >= asked.items()
@@ -288,5 +288,7 @@ def test_a_file_may_have_sglang_make_a_token_for_each_health_probe() -> None:
         ("LMCacheConnector", None),
     ],
 )
-def test_a_connector_is_what_sglang_calls_a_backend(connector: str, backend: str | None) -> None:
+def test_a_connector_maps_to_an_sglang_transfer_backend(
+    connector: str, backend: str | None
+) -> None:
     assert transfer_backend(connector) == backend

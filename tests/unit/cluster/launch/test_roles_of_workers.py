@@ -34,7 +34,7 @@ def pair(**second: Any) -> NodeConfig:
 @pytest.mark.parametrize(
     ("named", "turned"), [(None, "kv_producer"), ("kv_consumer", "kv_producer")]
 )
-def test_the_kv_role_turns_round_with_the_role(named: str | None, turned: str) -> None:
+def test_the_kv_role_changes_with_the_role(named: str | None, turned: str) -> None:
     worker = pair(kv_transfer=NIXL | {"role": named, "side_channel_port": 5700}).workers[1]
 
     moved = in_role(worker, Role.PREFILL)
@@ -46,13 +46,13 @@ def test_the_kv_role_turns_round_with_the_role(named: str | None, turned: str) -
     )
 
 
-def test_kv_both_stays_what_it_is() -> None:
+def test_kv_both_is_unchanged_by_a_role_change() -> None:
     worker = pair(kv_transfer=NIXL | {"role": "kv_both", "side_channel_port": 5700}).workers[1]
 
     assert '"kv_role":"kv_both"' in vllm_argv(in_role(worker, Role.PREFILL))[-1]
 
 
-def test_a_pair_of_one_size_can_change_places() -> None:
+def test_a_pair_of_equal_size_can_swap_roles() -> None:
     config = pair()
 
     assert misfits(config, config.workers[0], Role.DECODE) == ()
@@ -72,7 +72,7 @@ def test_tensor_parallel_sizes_have_to_divide_each_other() -> None:
     )
 
 
-def test_a_port_of_another_is_found() -> None:
+def test_a_conflict_of_kv_transfer_ports_is_reported() -> None:
     mooncake = {"connector": "MooncakeConnector"}
     config = node(
         {"name": "p0", "role": "prefill", "kv_transfer": mooncake},
@@ -84,7 +84,7 @@ def test_a_port_of_another_is_found() -> None:
     )
 
 
-def test_a_router_with_live_members_is_started_so_that_it_takes_them() -> None:
+def test_a_router_with_live_membership_is_started_with_enable_igw() -> None:
     prefill = {"name": "p0", "role": "prefill", "engine": "standin"}
     decode = {"name": "d0", "role": "decode", "engine": "standin"}
 

@@ -26,7 +26,7 @@ def config(**worker: object) -> NodeConfig:
     return from_mapping({"devices": "cpu", "workers": [file]}, "node.yaml")
 
 
-def test_a_post_says_what_runs_where_it_answers_and_how_patient_we_are(tmp_path: Path) -> None:
+def test_a_spec_has_the_command_target_policy_and_tag_of_its_worker(tmp_path: Path) -> None:
     node = config(
         deadlines={"stop_seconds": 3}, restart={"hang_probes": 2}, args=["--api-key", "k"]
     )
@@ -43,7 +43,7 @@ def test_a_post_says_what_runs_where_it_answers_and_how_patient_we_are(tmp_path:
     assert spec.tag.url == "http://127.0.0.1:8100"
 
 
-def test_a_worker_gets_the_arguments_of_the_role_that_it_has(tmp_path: Path) -> None:
+def test_a_worker_gets_the_arguments_of_its_current_role(tmp_path: Path) -> None:
     of_role = {"prefill": ["--max-num-seqs", "4"], "decode": ["--max-num-seqs", "256"]}
     args = ["--seed", "1", "--max-num-seqs", "8"]
     at = {"host": "10.0.0.1", "port": 8100}
@@ -65,7 +65,7 @@ def test_a_worker_gets_the_arguments_of_the_role_that_it_has(tmp_path: Path) -> 
     assert in_role(worker, Role.DECODE).args == worker.args
 
 
-def test_a_workers_own_rules_of_probes_come_before_the_nodes(tmp_path: Path) -> None:
+def test_a_workers_health_settings_override_the_nodes(tmp_path: Path) -> None:
     node = config(health={"timeout_seconds": 30}).model_copy(
         update={
             "health": HealthProbes(timeout_seconds=4.0, grace_seconds=60.0),
@@ -90,7 +90,7 @@ def test_a_workers_own_rules_of_probes_come_before_the_nodes(tmp_path: Path) -> 
         (["--data-parallel-size=2", "--device-ids", "3,2"], 1),
     ],
 )
-def test_data_parallel_ranks_divide_the_devices_where_nothing_else_is_said_of_them(
+def test_the_number_of_ranks_follows_the_data_parallel_arguments(
     tmp_path: Path, arguments: list[str], ranks: int
 ) -> None:
     node = config(args=arguments)
@@ -112,15 +112,15 @@ def test_data_parallel_ranks_divide_the_devices_where_nothing_else_is_said_of_th
         ({"engine": "sglang"}, {"VLLM_API_KEY": "c"}, ""),
     ],
 )
-def test_the_key_of_an_engines_server_is_where_the_engine_finds_it(
+def test_the_api_key_is_the_one_that_the_engine_uses(
     worker: dict[str, object], inherited: dict[str, str], key: str
 ) -> None:
     assert api_key(config(**worker).workers[0], inherited) == key
 
 
 @pytest.mark.parametrize("key", ["k\r\nHost: x", "k\n", "\N{SNOWMAN}", "\udcff"])
-def test_a_key_that_no_request_can_carry_is_none(key: str) -> None:
-    """A probe without it is told 401, which is enough of a socket that is the worker's own."""
+def test_an_api_key_that_no_header_can_carry_is_ignored(key: str) -> None:
+    """A probe without a key gets a 401, which is enough if the socket is the worker's own."""
     assert api_key(config(engine="vllm").workers[0], {"VLLM_API_KEY": key}) == ""
 
 
@@ -134,13 +134,13 @@ def test_a_key_that_no_request_can_carry_is_none(key: str) -> None:
         ({"XDG_RUNTIME_DIR": "/run/user/7"}, 7, "/var/tmp/disagg-node-7"),
     ],
 )
-def test_a_daemon_has_its_folder_where_it_outlives_the_session(
+def test_the_default_run_folder_outlives_the_login_session(
     environ: dict[str, str], uid: int, folder: str
 ) -> None:
     assert default_run_dir(environ, uid, "gpu-7.cluster.local") == Path(folder)
 
 
-def test_an_older_folder_is_used_on_while_a_daemon_runs_there(tmp_path: Path) -> None:
+def test_an_older_folder_stays_in_use_while_a_daemon_runs_there(tmp_path: Path) -> None:
     uid, user = 7, {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "session")}
     usual = default_run_dir(user, uid)
     session, cache = older_run_dirs(user, uid)
@@ -157,7 +157,7 @@ def test_an_older_folder_is_used_on_while_a_daemon_runs_there(tmp_path: Path) ->
     assert usual_run_dir(user, uid) == usual
 
 
-def test_an_older_folder_is_used_on_while_engines_of_its_journal_run(tmp_path: Path) -> None:
+def test_an_older_folder_stays_in_use_while_engines_of_its_journal_run(tmp_path: Path) -> None:
     user = {"HOME": str(tmp_path)}
     [cache] = older_run_dirs(user, 7)
     folder = RunFolder(cache)

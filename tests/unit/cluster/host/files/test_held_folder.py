@@ -11,7 +11,7 @@ from disagg_exporter.errors import DisaggError
 from support.children import descriptors
 
 
-def test_until_it_is_held_a_file_is_written_by_its_own_path(tmp_path: Path) -> None:
+def test_a_file_is_written_by_its_path_until_the_folder_is_held(tmp_path: Path) -> None:
     assert HeldFolder(tmp_path).at(tmp_path / "file") == tmp_path / "file"
 
 
@@ -28,7 +28,7 @@ def test_an_unintended_folder_is_not_held(tmp_path: Path) -> None:
     assert descriptors() == before
 
 
-def test_one_that_was_mounted_read_only_is_not_written_to(tmp_path: Path) -> None:
+def test_a_folder_mounted_read_only_is_not_written_to(tmp_path: Path) -> None:
     """A descriptor of the folder from before the mount would allow it."""
     run = tmp_path / "run"
     run.mkdir()

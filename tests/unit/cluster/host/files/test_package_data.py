@@ -32,7 +32,7 @@ def test_the_examples_are_shipped() -> None:
     assert asset_dir("examples").joinpath("one-gpu-each.yaml").is_file()
 
 
-def test_the_engine_side_holds_the_plugin_and_how_vllm_finds_it() -> None:
+def test_the_engine_side_folder_has_the_plugin_and_its_dist_info() -> None:
     names = sorted(path.name for path in engine_side_folder().iterdir())
 
     assert "disagg_steps" in names
@@ -64,10 +64,10 @@ def started_by(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_example_starts_what_it_should(name: str) -> None:
+def test_every_example_starts_the_expected_commands(name: str) -> None:
     """Written anew by DISAGG_WRITE_GOLDEN=1; read the difference before committing it.
 
-    Folders and programs that it names are somebody else's; everything else must be right.
+    Model folders and interpreters that it names need not exist; everything else must be valid.
     """
     golden = GOLDEN / f"{Path(name).stem}.txt"
     started = started_by(name)

@@ -263,8 +263,8 @@ def test_a_new_holder_learns_the_previous_one(lock: Path) -> None:
     assert lock.read_text().strip() == second.signature == first.signature
 
 
-def test_until_signed_it_names_the_previous_holder(lock: Path) -> None:
-    """A daemon that dies in between has taken over nothing."""
+def test_an_unsigned_lock_file_names_the_previous_holder(lock: Path) -> None:
+    """A daemon that dies before it signs has taken over nothing."""
     with RunLock(lock):
         pass
     lock.write_text("4711 99\n")
