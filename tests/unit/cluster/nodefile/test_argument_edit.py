@@ -45,7 +45,7 @@ def test_only_the_value_changes_and_layout_stays(before: str, after: str) -> Non
     assert text == HEAD + after + TAIL
 
 
-def test_arguments_are_made_where_there_are_none() -> None:
+def test_missing_arguments_are_added() -> None:
     text = with_arguments(HEAD + TAIL, "prefill-0", {STEP: "704"})
 
     args = f'    args: [{STEP}, "704"]\n'
@@ -60,13 +60,13 @@ def test_a_worker_in_one_line_stays_in_one_line() -> None:
     assert 'name: decode-0, args: [--max-num-seqs, "54"],' in text
 
 
-def test_ends_of_lines_stay_as_they_are() -> None:
+def test_line_endings_are_preserved() -> None:
     text = with_arguments((HEAD + TAIL).replace("\n", "\r\n"), "prefill-0", {STEP: "704"})
 
     assert text.count("\n") == text.count("\r\n")
 
 
-def test_arguments_that_workers_share_are_left_to_a_person() -> None:
+def test_editing_shared_arguments_is_refused_with_an_instruction() -> None:
     shared = HEAD + '    args: &common [--a, "1"]\n' + TAIL.replace("}", ", args: *common}")
 
     with pytest.raises(ArgumentEditError, match="write --max-num-batched-tokens 704 there"):
@@ -74,12 +74,12 @@ def test_arguments_that_workers_share_are_left_to_a_person() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "workers: 3", "workers: [1]", HEAD, "workers: [{name: [x]}]"])
-def test_a_worker_that_is_not_there_is_an_error(text: str) -> None:
+def test_an_unknown_worker_is_an_error(text: str) -> None:
     with pytest.raises(ArgumentEditError, match="no worker 'decode-7'"):
         with_arguments(text, "decode-7", {STEP: "704"})
 
 
-def test_what_the_arguments_of_a_role_say_is_not_written_where_it_would_not_count() -> None:
+def test_writing_an_argument_that_role_args_set_is_refused() -> None:
     text = HEAD + "    role_args:\n      decode: ['--max_num_batched_tokens=64']\n" + TAIL
 
     with pytest.raises(ArgumentEditError, match="`role_args` say --max-num-batched-tokens"):
@@ -91,7 +91,7 @@ WORDS = st.text("abc-=#: '\"[]{},&*\u00fc", max_size=8)
 
 
 @given(st.lists(WORDS, max_size=5), st.sampled_from([None, True, False]))
-def test_what_it_writes_reads_as_meant_whatever_the_other_arguments_are(
+def test_edited_arguments_read_back_as_written_beside_any_others(
     args: list[str], flow: bool | None
 ) -> None:
     workers = [{"name": "a", "args": args}, {"name": "b", "args": ["--x"]}]

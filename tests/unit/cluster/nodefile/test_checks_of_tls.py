@@ -36,7 +36,7 @@ def test_an_engine_behind_tls_may_be_listed_and_launched() -> None:
     assert config.attach.endpoints[0].tls is not None
 
 
-def test_a_worker_without_tls_is_asked_in_plain() -> None:
+def test_a_worker_without_tls_has_an_http_url() -> None:
     assert from_mapping(node(worker("w")), "test", HAS_ALL).workers[0].url.startswith("http://")
 
 
@@ -61,11 +61,11 @@ def test_a_worker_without_tls_is_asked_in_plain() -> None:
         (node(worker("w", args=["--ssl-certfile"])), "workers[0].args"),
     ],
 )
-def test_what_cannot_work_is_refused(mapping: dict[str, Any], path: str) -> None:
+def test_invalid_tls_settings_and_urls_are_refused(mapping: dict[str, Any], path: str) -> None:
     assert path in problems(mapping)
 
 
-def test_files_that_are_not_there_are_all_named() -> None:
+def test_all_missing_tls_files_are_reported() -> None:
     tls = {"ca_file": "/ca", "cert_file": "/cert", "key_file": "/key"}
 
     found = problems(attach(tls=tls), HAS_NOTHING)

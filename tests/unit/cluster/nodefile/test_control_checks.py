@@ -22,21 +22,21 @@ def problems(grpc: dict[str, Any], host: Any = HAS_ALL) -> dict[str, str]:
     }
 
 
-def test_a_socket_needs_nothing_and_a_port_a_web_config() -> None:
+def test_grpc_on_a_socket_or_on_a_port_with_a_web_config_is_valid() -> None:
     for grpc in ({}, {"listen": PORT, "web_config": "/w.yml", "token_file": "/t"}):
         config = from_mapping({"control": {"grpc": grpc}}, "test", HAS_ALL)
         assert config.control.grpc is not None
     assert from_mapping({"workers": []}, "test", HAS_ALL).control.grpc is None
 
 
-def test_a_port_without_tls_is_refused_with_the_way_out() -> None:
+def test_a_grpc_port_without_tls_is_refused_with_a_remedy() -> None:
     for beside in ({}, {"token_file": "/t"}):
         [(path, said)] = problems({"listen": PORT, **beside}).items()
         assert path == "control.grpc.listen"
         assert "client_auth_type: RequireAndVerifyClientCert" in said
 
 
-def test_files_that_are_not_there_or_mean_nothing_are_named() -> None:
+def test_missing_files_and_a_token_without_a_port_are_reported() -> None:
     said = {"listen": PORT, "web_config": "/w.yml", "token_file": "/t"}
     assert set(problems(said, HAS_NOTHING)) == {
         "control.grpc.web_config",
@@ -45,13 +45,13 @@ def test_files_that_are_not_there_or_mean_nothing_are_named() -> None:
     assert set(problems({"token_file": "/t"})) == {"control.grpc.token_file"}
 
 
-def test_what_is_not_installed_is_named_with_the_command_that_installs_it() -> None:
+def test_missing_grpc_packages_are_reported_with_the_install_command() -> None:
     bare = replace(HAS_ALL, installed=lambda package: package != "grpc_health")
 
     assert "pip install 'disagg-node[grpc]'" in problems({}, bare)["control.grpc"]
 
 
-def test_the_port_is_no_other_parts() -> None:
+def test_a_grpc_port_that_a_worker_uses_is_refused() -> None:
     control = {"grpc": {"listen": PORT, "web_config": "/w.yml"}}
     said = {"control": control, "workers": [worker("w", port=9849)]}
     with pytest.raises(ConfigError) as refused:

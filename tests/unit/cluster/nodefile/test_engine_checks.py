@@ -18,7 +18,7 @@ def worker(model: str, python: str = sys.executable, **env: str) -> Worker:
     )
 
 
-def test_an_interpreter_without_the_engine_is_told_before_the_first_crash(tmp_path: Path) -> None:
+def test_an_interpreter_without_the_engine_is_reported_without_an_import(tmp_path: Path) -> None:
     there = tmp_path / "vllm"
     there.mkdir()
     (there / "__init__.py").write_text("raise SystemExit('it must not be imported')\n")
@@ -28,7 +28,7 @@ def test_an_interpreter_without_the_engine_is_told_before_the_first_crash(tmp_pa
     assert host.why_no_engine(worker("m", PYTHONPATH=str(tmp_path))) == ""
 
 
-def test_an_engine_that_was_installed_since_is_there_when_the_file_is_read_again(
+def test_an_engine_installed_later_is_found_when_the_file_is_read_again(
     tmp_path: Path,
 ) -> None:
     one = worker("m", PYTHONPATH=str(tmp_path))
@@ -38,13 +38,13 @@ def test_an_engine_that_was_installed_since_is_there_when_the_file_is_read_again
     assert launching_host().why_no_engine(one) == ""
 
 
-def test_what_cannot_be_asked_is_not_called_wrong(tmp_path: Path) -> None:
+def test_an_interpreter_that_gives_no_answer_is_not_reported(tmp_path: Path) -> None:
     why_no_engine = launching_host().why_no_engine
     assert why_no_engine(worker("m", python=str(tmp_path / "absent"))) == ""
     assert why_no_engine(worker("m", python="/bin/false")) == ""
 
 
-def test_a_folder_that_holds_no_model_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_a_model_is_reported(tmp_path: Path) -> None:
     assert why_no_model(worker(str(tmp_path))) == (
         f"{tmp_path} holds no config.json: it is no folder of a model"
     )
@@ -54,7 +54,7 @@ def test_a_folder_that_holds_no_model_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("offline", "told"), [("1", True), ("0", False)])
-def test_a_name_of_the_hub_that_can_be_loaded_from_nowhere_is_told(
+def test_an_uncached_hub_model_is_reported_in_offline_mode(
     tmp_path: Path, offline: str, told: bool
 ) -> None:
     model = worker("org/model", HF_HUB_OFFLINE=offline, HF_HOME=str(tmp_path))

@@ -16,12 +16,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_of_a_file_that_is_as_it_was_taken_in_nothing_is_said(file: Path) -> None:
+def test_an_unchanged_file_gives_no_message(file: Path) -> None:
     assert NodeFileFreshness(file).text() == ""
     assert NodeFileFreshness(None).text() == ""
 
 
-def test_what_was_written_since_is_told_until_it_is_taken_in(file: Path) -> None:
+def test_a_changed_file_is_reported_until_it_is_ingested(file: Path) -> None:
     freshness = NodeFileFreshness(file)
     file.write_text("workers: []  # more\n", encoding="utf-8")
     assert freshness.text().startswith(f"{file} was written since it was taken in; ")
@@ -30,7 +30,7 @@ def test_what_was_written_since_is_told_until_it_is_taken_in(file: Path) -> None
     assert freshness.text() == ""
 
 
-def test_what_is_wrong_is_told_until_it_is_written_anew(file: Path) -> None:
+def test_a_refused_file_is_reported_until_it_is_changed(file: Path) -> None:
     freshness = NodeFileFreshness(file)
     file.write_text("workers: nonsense\n", encoding="utf-8")
     freshness.refuse(stamp_of(file), 2)
@@ -40,7 +40,7 @@ def test_what_is_wrong_is_told_until_it_is_written_anew(file: Path) -> None:
     assert "was written since" in freshness.text()
 
 
-def test_a_file_that_is_gone_is_told(file: Path) -> None:
+def test_a_deleted_file_is_reported(file: Path) -> None:
     freshness = NodeFileFreshness(file)
     file.unlink()
 

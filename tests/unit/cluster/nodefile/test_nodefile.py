@@ -58,9 +58,7 @@ def test_a_problem_has_its_path_line_message_and_hint() -> None:
     ("file", "why"),
     [("missing.yaml", "No such file or directory"), (".", "Is a directory")],
 )
-def test_a_file_that_cannot_be_read_is_a_problem_like_any_other(
-    tmp_path: Path, file: str, why: str
-) -> None:
+def test_an_unreadable_file_is_reported_as_a_problem(tmp_path: Path, file: str, why: str) -> None:
     path = tmp_path / file
 
     with pytest.raises(ConfigError) as refused:
@@ -69,7 +67,7 @@ def test_a_file_that_cannot_be_read_is_a_problem_like_any_other(
     assert str(refused.value) == f"{path}: cannot be read: {why}"
 
 
-def test_a_file_that_is_not_text_is_a_problem_like_any_other(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf8_is_reported_as_a_problem(tmp_path: Path) -> None:
     path = tmp_path / "node.yaml"
     path.write_bytes(b"node: \xff\xfe")
 
@@ -92,7 +90,7 @@ def test_anchors_and_merged_keys_may_be_used() -> None:
     assert [(w.name, w.port, w.model) for w in config.workers] == [("a", 1, "m"), ("b", 2, "m")]
 
 
-def test_a_merged_value_is_shown_at_the_line_it_is_written_on() -> None:
+def test_a_problem_in_a_merged_value_has_the_line_of_the_value() -> None:
     text = (
         "workers:\n  - &one\n    name: a\n    role: bad\n    model: m\n    port: 1\n    gpus: 1\n"
     )
@@ -106,7 +104,7 @@ def test_a_merged_value_is_shown_at_the_line_it_is_written_on() -> None:
     ]
 
 
-def test_an_explosive_file_is_refused_before_it_explodes() -> None:
+def test_exponential_alias_expansion_is_refused() -> None:
     levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     for level in range(1, 12):
         uses = ", ".join([f"*a{level - 1}"] * 10)
@@ -125,21 +123,21 @@ def test_an_explosive_file_is_refused_before_it_explodes() -> None:
     ],
     ids=["sixtieths", "sixtieths-as-a-key", "directives"],
 )
-def test_what_yaml_would_take_minutes_for_is_refused(text: str, line: int | None) -> None:
+def test_yaml_that_would_take_minutes_to_parse_is_refused(text: str, line: int | None) -> None:
     with pytest.raises(ConfigError) as raised:
         parse(text, "node.yaml")
 
     assert [problem.line for problem in raised.value.problems] == [line]
 
 
-def test_a_report_holds_no_more_of_a_long_value_than_a_reader_needs() -> None:
+def test_a_long_value_is_truncated_in_a_report() -> None:
     with pytest.raises(ConfigError) as raised:
         parse(f"node: x\nrun_dir: /{'a' * 500_000}", "node.yaml")
 
     assert len(str(raised.value)) < 5000
 
 
-def test_nothing_in_a_file_reaches_the_terminal_as_a_command() -> None:
+def test_control_characters_in_a_file_are_escaped_in_a_report() -> None:
     with pytest.raises(ConfigError) as raised:
         parse('node: x\n"a\\e[2J": 1\n"\\ud800": 2\nrun_dir: "/\\e[2J"\n', "node.yaml")
 
@@ -148,7 +146,7 @@ def test_nothing_in_a_file_reaches_the_terminal_as_a_command() -> None:
     assert {"a\\x1b[2J", "\\ud800"} <= {p.path[2:-2] for p in raised.value.problems}
 
 
-def test_folders_and_programs_are_looked_for_on_the_node() -> None:
+def test_missing_model_folders_and_interpreters_are_reported() -> None:
     mapping = {"workers": [worker(model="/models/m", python="/venv/bin/python")]}
 
     with pytest.raises(ConfigError) as refused:
@@ -186,16 +184,16 @@ NIXL = {"connector": "NixlConnector"}
         ("decode", "10.0.0.7", {"peers": "elsewhere"}, []),
         ("prefill", "127.0.0.1", {"peers": "elsewhere"}, ["workers[0].host"]),
         ("decode", "127.0.0.1", {"peers": "elsewhere"}, ["workers[0].host"]),
-        # The router is here, so only the engines elsewhere must reach somebody.
+        # The router is on this node, so only the engines elsewhere need a reachable host.
         ("decode", "127.0.0.1", {"router": {"prefill": ["http://10.0.0.7:8100"]}}, []),
         ("prefill", "127.0.0.1", {"router": {"decode": ["http://h:1"]}}, ["workers[0].host"]),
         ("prefill", "10.0.0.7", {"router": {"decode": ["http://h:1"]}}, []),
-        # NIXL tells its peers the address it listens on: 0.0.0.0 is nobody's.
+        # NIXL sends its listen address to its peers; they cannot connect to 0.0.0.0.
         ("prefill", "0.0.0.0", {"peers": "elsewhere"}, ["workers[0].host"]),
         ("decode", "0.0.0.0", {"peers": "elsewhere"}, []),
     ],
 )
-def test_engines_with_peers_on_other_nodes_must_be_within_their_reach(
+def test_engines_with_peers_on_other_nodes_need_a_reachable_host(
     role: str, host: str, keys: dict[str, Any], problem: list[str]
 ) -> None:
     mapping = {"workers": [worker("w", role=role, host=host, kv_transfer=NIXL)], **keys}
@@ -206,7 +204,7 @@ def test_engines_with_peers_on_other_nodes_must_be_within_their_reach(
         assert from_mapping(mapping, "test", HAS_ALL).workers[0].host == host
 
 
-def test_the_address_that_peers_are_told_may_be_said_by_itself() -> None:
+def test_the_side_channel_host_may_differ_from_the_listen_host() -> None:
     one = worker(
         role="prefill",
         host="0.0.0.0",
@@ -217,7 +215,7 @@ def test_the_address_that_peers_are_told_may_be_said_by_itself() -> None:
     assert from_mapping({"peers": "elsewhere", "workers": [one]}, "test", HAS_ALL)
 
 
-def test_data_parallel_ranks_of_sglang_may_share_the_gpus_of_the_tensor_parallel_ones() -> None:
+def test_sglang_dp_attention_ranks_share_the_tensor_parallel_gpus() -> None:
     def sglang(*args: str) -> dict[str, Any]:
         return {"workers": [worker(engine="sglang", gpus=4, args=["--dp-size", "4", *args])]}
 
@@ -236,7 +234,7 @@ def test_data_parallel_ranks_of_sglang_may_share_the_gpus_of_the_tensor_parallel
         (["--seed", "2"], False),
     ],
 )
-def test_other_parallel_sizes_take_gpus_too(args: list[str], fine: bool) -> None:
+def test_all_parallel_sizes_count_towards_the_number_of_gpus(args: list[str], fine: bool) -> None:
     mapping = {"workers": [worker(gpus=4, tensor_parallel_size=2, args=args)]}
 
     if fine:
@@ -245,7 +243,7 @@ def test_other_parallel_sizes_take_gpus_too(args: list[str], fine: bool) -> None
         assert paths(mapping) == ["workers[0].tensor_parallel_size"]
 
 
-def test_on_a_cpu_the_tensor_parallel_size_is_free() -> None:
+def test_on_a_cpu_any_tensor_parallel_size_is_valid() -> None:
     config = node(worker(gpus=0, tensor_parallel_size=2), devices="cpu")
 
     assert config.workers[0].tp_size == 2
@@ -268,7 +266,7 @@ def test_on_a_cpu_the_tensor_parallel_size_is_free() -> None:
         ({"engine": "vlm"}, "workers[1].engine"),
     ],
 )  # fmt: skip
-def test_nothing_is_concluded_from_a_value_that_was_not_understood(
+def test_an_invalid_value_causes_exactly_one_problem(
     change: dict[str, object], problem: str
 ) -> None:
     """One mistake is one problem: not also a missing peer, a missing GPU or a clash."""
@@ -293,19 +291,19 @@ def test_arguments_of_a_role_are_checked_for_both_roles(
     assert paths(pair(role_args=change)) == [problem]
 
 
-def test_a_worker_that_is_given_no_other_role_has_no_arguments_of_one() -> None:
+def test_role_args_of_a_mixed_worker_are_refused() -> None:
     mixed = worker(role="mixed", role_args={"decode": ["--x"]})
 
     assert paths({"workers": [mixed]}) == ["workers[0].role_args"]
 
 
 @pytest.mark.parametrize("devices", ["cpu", "sim", "nvml"])
-def test_a_bad_choice_of_devices_says_nothing_about_gpus(devices: str) -> None:
+def test_invalid_devices_cause_no_problems_of_gpus(devices: str) -> None:
     assert paths({**pair(), "devices": devices.upper() + "?"}) == ["devices"]
     assert paths({**pair(gpus=[99]), "devices": "sim", "sim_devices": "100"}) == ["sim_devices"]
 
 
-def test_a_worker_that_is_no_mapping_hides_no_other_s_problem_and_keeps_their_numbers() -> None:
+def test_a_worker_that_is_no_mapping_hides_no_problem_and_shifts_no_index() -> None:
     workers: list[object] = ["prefill-0", worker("a", gpus=[0]), worker("b", port=8200, gpus=[0])]
 
     assert paths({"workers": workers}) == ["workers[0]", "workers[2].gpus"]
@@ -321,7 +319,7 @@ def test_an_unknown_key_in_one_worker_hides_no_overlap_of_two_others() -> None:
     assert paths({"workers": workers}) == ["workers[0].color", "workers[2].gpus"]
 
 
-def test_a_worker_whose_name_is_wrong_is_called_by_its_place() -> None:
+def test_a_worker_with_an_invalid_name_is_identified_by_its_index() -> None:
     workers = [worker("A", port=1, gpus=[0]), worker("b", port=1, gpus=[0])]
 
     with pytest.raises(ConfigError) as refused:
@@ -345,11 +343,11 @@ def test_a_password_in_env_is_not_shown() -> None:
     assert "31337" not in str(refused.value)
 
 
-def test_a_socket_s_longest_path_is_the_one_that_the_socket_knows() -> None:
+def test_the_socket_path_limit_equals_the_exporters() -> None:
     assert LONGEST_SOCKET_PATH_BYTES == LONGEST_PATH_BYTES
 
 
-def test_every_field_says_what_is_expected() -> None:
+def test_every_worker_field_has_a_text_for_expected_values() -> None:
     schema = NodeConfig.model_json_schema()
     assert find_entry(("workers", 0, "kv_transfer", "connector", "x")).path == (
         "workers",
@@ -394,7 +392,7 @@ VALUES = st.recursive(
 
 @FUZZ
 @given(mapping=VALUES)
-def test_any_data_is_understood_or_refused_but_never_breaks_us(mapping: Any) -> None:
+def test_any_data_is_accepted_or_refused_without_an_internal_error(mapping: Any) -> None:
     problems = problems_of(lambda: from_mapping(mapping, "test", HAS_NOTHING))
 
     assert not any("pydantic" in p.message or "refused" in p.message for p in problems)
@@ -415,10 +413,10 @@ def test_no_worker_hides_a_problem_elsewhere(value: dict[str, object]) -> None:
     router=st.dictionaries(st.sampled_from([*Router.model_fields, "x"]), VALUES, max_size=6),
     restart=st.dictionaries(st.sampled_from([*Restart.model_fields]), SCALARS, max_size=3),
 )
-def test_no_router_and_no_restart_breaks_us(
+def test_any_router_and_restart_are_checked_without_an_internal_error(
     router: dict[str, object], restart: dict[str, object]
 ) -> None:
-    """Nor do they hide a problem elsewhere."""
+    """They hide no problem elsewhere."""
     mapping = {**pair(restart=restart), "router": router, "restart": restart, "nodes": "n"}
 
     problems = problems_of(lambda: from_mapping(mapping, "test", HAS_ALL))
@@ -429,19 +427,19 @@ def test_no_router_and_no_restart_breaks_us(
 
 @FUZZ
 @given(text=st.text(alphabet="ab:,[]{}&*<!|-#'\"\\ \n\t01.\x00\ud800é%@`?~", max_size=30))
-def test_any_text_is_understood_or_refused_but_never_breaks_us(text: str) -> None:
+def test_any_text_is_accepted_or_refused_without_an_internal_error(text: str) -> None:
     problems = problems_of(lambda: parse(text, "test", HAS_NOTHING))
 
     assert not any("refused" in problem.message for problem in problems)
 
 
-def test_what_was_read_is_what_was_written() -> None:
+def test_a_parsed_text_equals_the_validated_yaml_mapping() -> None:
     text = (DATA / "pair.yaml").read_text(encoding="utf-8")
 
     assert parse(text, "test", HAS_ALL) == from_mapping(yaml.safe_load(text), "test", HAS_ALL)
 
 
-def test_relative_paths_count_from_the_file_wherever_the_shell_stands(
+def test_relative_paths_are_resolved_from_the_folder_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "site" / "model").mkdir(parents=True)

@@ -51,7 +51,7 @@ def refused(*workers: tuple[str, str, dict[str, Any]], **top: Any) -> list[str]:
         (OWN, NIXL, True),
     ],
 )
-def test_both_halves_need_a_connector_in_common(
+def test_prefill_and_decode_need_a_common_connector(
     prefill: dict[str, Any], decode: dict[str, Any], fits: bool
 ) -> None:
     found = refused(("prefill", "vllm", prefill), ("decode", "vllm", decode))
@@ -59,20 +59,20 @@ def test_both_halves_need_a_connector_in_common(
     assert found == ([] if fits else ["workers[1].kv_transfer.connector"])
 
 
-def test_each_needs_one_that_it_fits_and_behind_a_router_each_fits_all() -> None:
+def test_one_compatible_peer_suffices_unless_a_router_needs_all_to_match() -> None:
     workers = [(role, "vllm", kv) for role in ("prefill", "decode") for kv in (NIXL, MOONCAKE)]
 
     assert refused(*workers) == []
     assert "workers[2].kv_transfer.connector" in refused(*workers, router={})
 
 
-def test_engines_whose_other_half_is_elsewhere_are_not_held_against_each_other() -> None:
+def test_engines_with_peers_elsewhere_are_not_checked_against_each_other() -> None:
     halves = (("prefill", "vllm", NIXL), ("decode", "vllm", MOONCAKE))
 
     assert refused(*halves, peers="elsewhere") == []
 
 
-def test_sglang_and_vllm_share_no_model() -> None:
+def test_a_pair_of_sglang_and_vllm_is_refused() -> None:
     halves = (("prefill", "sglang", {"connector": "nixl"}), ("decode", "vllm", NIXL))
 
     assert refused(*halves) == ["workers[1].engine"]

@@ -29,22 +29,22 @@ def read(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.name)
-def test_a_file_that_is_right_fits_the_schema(path: Path) -> None:
+def test_a_valid_file_matches_the_schema(path: Path) -> None:
     assert fits(read(path), node_file_schema())
 
 
 @pytest.mark.parametrize("name", MISSHAPEN)
-def test_a_file_of_the_wrong_shape_does_not_fit_it(name: str) -> None:
+def test_an_invalid_file_does_not_match_the_schema(name: str) -> None:
     assert not fits(read(DATA / f"invalid-{name}.yaml"), node_file_schema())
 
 
-def test_the_schema_says_which_dialect_it_speaks_and_what_it_is_of() -> None:
+def test_the_schema_has_its_dialect_and_a_title() -> None:
     schema = node_file_schema()
 
     assert (schema["$schema"], schema["title"]) == (DIALECT, "Node file of disagg-node")
 
 
-def test_no_key_has_a_title_beside_its_name() -> None:
+def test_no_property_of_the_schema_has_a_title() -> None:
     schema: Any = node_file_schema()
 
     fields = [

@@ -85,10 +85,10 @@ def calls_in(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     "text_of", [fine, named_gpus, listed, all_alike, all_misshapen, no_such_gpus]
 )
-def test_each_further_worker_is_the_same_work(
+def test_the_work_of_a_check_is_linear_in_the_number_of_workers(
     text_of: Callable[[int], str], tmp_path: Path
 ) -> None:
-    """From the file's text to all that `config check` says of it."""
+    """From the text of the file to the whole output of `config check`."""
 
     def check(count: int) -> int:
         path = tmp_path / f"{count}.yaml"
@@ -121,7 +121,7 @@ def test_a_file_larger_than_any_node_file_is_refused_unread(tmp_path: Path) -> N
     assert refusal(path) == "cannot be read: larger than 1000000 bytes"
 
 
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_devices_pipes_and_folders_are_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     assert refusal(Path("/dev/zero")) == "cannot be read: it is no regular file"
@@ -146,12 +146,12 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
         pytest.param("a: &a [*a]", id="a list that holds itself"),
     ],
 )
-def test_what_is_deep_or_much_is_refused_before_it_is_built(text: str) -> None:
+def test_deep_or_large_yaml_is_refused_before_construction(text: str) -> None:
     with pytest.raises(ConfigError, match="too large or nested too deeply"):
         parse(text, "test")
 
 
-def test_of_thousands_of_unknown_keys_few_are_guessed_at_and_the_first_are_told(
+def test_suggestions_and_reported_problems_of_unknown_keys_are_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     guessed: list[str] = []
@@ -167,8 +167,8 @@ def test_of_thousands_of_unknown_keys_few_are_guessed_at_and_the_first_are_told(
     assert len(lines) <= 401
 
 
-def test_that_a_misspelt_key_belongs_elsewhere_is_told_of_each() -> None:
-    """It is looked up, not searched for: a table of all keys is made once."""
+def test_a_misplaced_key_gets_its_hint_beyond_the_limit_of_suggestions() -> None:
+    """The hint is looked up in a table of all keys, which is made once."""
     with pytest.raises(ConfigError) as refused:
         parse("".join(f"x{number}: 1\n" for number in range(150)) + "connector: a\n", "test")
 

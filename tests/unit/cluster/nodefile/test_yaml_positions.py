@@ -15,12 +15,12 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
 @given(st.dictionaries(st.text("abc1e5", max_size=3), st.lists(SCALARS | NUMBERS, max_size=4)))
 @example({"small": [9e-05], "large": [1e22]})
-def test_json_is_read_as_what_was_written(told: dict[str, list[object]]) -> None:
+def test_json_is_read_with_unchanged_values(told: dict[str, list[object]]) -> None:
     found = read_yaml(json.dumps(told))
 
     assert (found.value, found.findings) == (told, ())
 
 
-def test_a_word_that_looks_like_a_power_of_ten_is_a_word_in_yaml() -> None:
+def test_a_string_that_resembles_scientific_notation_stays_a_string() -> None:
     """Such as the hash of a commit."""
     assert read_yaml("revision: 12e4567").value == {"revision": "12e4567"}

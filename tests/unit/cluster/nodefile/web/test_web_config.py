@@ -34,7 +34,7 @@ def problems(folder: Path, text: str) -> list[str]:
     return [f"{problem.path}: {problem.message}" for problem in caught.value.problems]
 
 
-def test_an_empty_file_asks_for_nothing(tmp_path: Path) -> None:
+def test_an_empty_file_requires_nothing(tmp_path: Path) -> None:
     access = load(written(tmp_path, ""))
 
     assert (access.tls, access.passwords, access.headers, access.rate_limiter) == (
@@ -70,7 +70,7 @@ def test_certificate_and_key_may_stand_in_the_file(tmp_path: Path) -> None:
     assert access.tls.verify_mode is ssl.CERT_OPTIONAL
 
 
-def test_everything_that_the_format_has_and_python_can(tmp_path: Path) -> None:
+def test_all_supported_settings_take_effect(tmp_path: Path) -> None:
     text = f"""\
 tls_server_config:
   cert_file: cert.pem
@@ -115,14 +115,14 @@ rate_limit: {{interval: 100ms, burst: 5}}
     assert [access.rate_limiter.take() for _ in range(6)] == [True] * 5 + [False]
 
 
-def test_suites_of_tls_13_alone_leave_no_older_version(tmp_path: Path) -> None:
+def test_cipher_suites_of_tls_13_alone_require_tls_13(tmp_path: Path) -> None:
     access = load(written(tmp_path, TLS + "  cipher_suites: [TLS_AES_128_GCM_SHA256]\n"))
 
     assert access.tls is not None
     assert access.tls.minimum_version is ssl.TLSVersion.TLSv1_3
 
 
-def test_every_problem_is_told_at_once_with_its_line_and_no_secret(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once_with_lines_and_without_secrets(tmp_path: Path) -> None:
     text = """\
 tls_server_config:
   cert_file: gone.pem
@@ -189,11 +189,11 @@ tracing: {}
         ("basic_auth_users: {a: x}\nbasic_auth_users: {a: x}", "written twice"),
     ],
 )
-def test_what_cannot_be_used_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, text: str, problem: str) -> None:
     assert any(problem in told for told in problems(tmp_path, text)), problems(tmp_path, text)
 
 
-def test_an_encrypted_key_asks_nobody_for_its_password(tmp_path: Path) -> None:
+def test_an_encrypted_key_is_refused_without_a_password_prompt(tmp_path: Path) -> None:
     write_files(tmp_path)
     key = (tmp_path / "key.pem").read_text(encoding="ascii")
     lines = key.splitlines()
@@ -207,7 +207,7 @@ def test_an_encrypted_key_asks_nobody_for_its_password(tmp_path: Path) -> None:
         load(tmp_path / "web.yml")
 
 
-def test_a_file_that_is_not_there_is_a_problem_of_the_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_as_a_problem(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         load(tmp_path / "web.yml")
 
@@ -216,12 +216,12 @@ def test_a_file_that_is_not_there_is_a_problem_of_the_file(tmp_path: Path) -> No
     ("text", "seconds"),
     [("0", 0.0), ("", 0.0), ("1s", 1.0), ("1m30s", 90.0), ("1.5h", 5400.0), ("250ms", 0.25)],
 )
-def test_durations_are_those_of_go(text: str, seconds: float) -> None:
+def test_durations_are_parsed_in_the_format_of_go(text: str, seconds: float) -> None:
     assert seconds_of(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["1", "s", "-1s", "1 s", "1d"])
-def test_other_durations_are_none(text: str) -> None:
+def test_other_durations_are_invalid(text: str) -> None:
     assert seconds_of(text) is None
 
 
@@ -232,12 +232,12 @@ def until(true: Callable[[], bool]) -> None:
         tick.wait(0.01)
 
 
-def test_a_wrong_file_at_the_start_is_an_error(tmp_path: Path) -> None:
+def test_an_invalid_file_at_the_start_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         WebConfigWatch(written(tmp_path, "tracing: {}"), logging.getLogger("test"))
 
 
-def test_a_change_comes_into_force_by_itself(tmp_path: Path) -> None:
+def test_a_change_takes_effect_without_a_reload(tmp_path: Path) -> None:
     path = written(tmp_path, TLS)
     with WebConfigWatch(
         path, logging.getLogger("test"), every_seconds=0.02, settle_seconds=0.01
@@ -251,7 +251,7 @@ def test_a_change_comes_into_force_by_itself(tmp_path: Path) -> None:
         assert watch.access.tls.minimum_version is ssl.TLSVersion.TLSv1_3
 
 
-def test_a_certificate_that_was_renewed_is_taken_once_its_key_is_there_too(tmp_path: Path) -> None:
+def test_a_renewed_certificate_takes_effect_only_with_its_key(tmp_path: Path) -> None:
     path = written(tmp_path, TLS)
     with WebConfigWatch(
         path, logging.getLogger("test"), every_seconds=60, settle_seconds=0.01
@@ -268,7 +268,7 @@ def test_a_certificate_that_was_renewed_is_taken_once_its_key_is_there_too(tmp_p
         assert watch.access is not first
 
 
-def test_a_wrong_change_changes_nothing_and_is_told_once(
+def test_an_invalid_change_has_no_effect_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = written(tmp_path, TLS)
@@ -279,13 +279,13 @@ def test_a_wrong_change_changes_nothing_and_is_told_once(
         ) as watch,
     ):
         first, since = watch.access, watch.status().last_success_timestamp_seconds
-        # Whole at once: emptied first, it might be looked at twice in between.
+        # Replaced atomically: if rewritten in place, it might be checked twice in between.
         whole = tmp_path / "whole.yml"
         whole.write_text("tracing: {}\n", encoding="utf-8")
         whole.replace(path)
         until(lambda: not watch.status().success)
         looks = watch.status()
-        until(lambda: watch.status() is not looks)  # it was looked at again
+        until(lambda: watch.status() is not looks)  # it was checked again
 
         assert watch.access is first
         last = watch.status().last_success_timestamp_seconds
@@ -302,8 +302,8 @@ def test_a_wrong_change_changes_nothing_and_is_told_once(
         assert "again what is in force" in caplog.records[-1].message
 
 
-def test_a_file_that_was_emptied_opens_nothing(tmp_path: Path) -> None:
-    """Whoever writes a file in place empties it first; so does a full disk."""
+def test_an_emptied_file_does_not_disable_tls(tmp_path: Path) -> None:
+    """A file is empty while it is rewritten in place, or if the disk is full."""
     path = written(tmp_path, TLS)
     watch = WebConfigWatch(path, logging.getLogger("test"), every_seconds=60, settle_seconds=0.01)
     with watch:
@@ -317,8 +317,8 @@ def test_a_file_that_was_emptied_opens_nothing(tmp_path: Path) -> None:
         until(lambda: watch.access.tls is None)
 
 
-def test_half_a_file_never_comes_into_force(caplog: pytest.LogCaptureFixture) -> None:
-    """A first half may be valid and ask for less."""
+def test_a_partially_written_file_never_takes_effect(caplog: pytest.LogCaptureFixture) -> None:
+    """A partial file may be valid and require less."""
     path = Path("web.yml")
     texts = [
         f"basic_auth_users: {{a: {HASH}}}",
@@ -343,7 +343,7 @@ def test_half_a_file_never_comes_into_force(caplog: pytest.LogCaptureFixture) ->
     assert len(caplog.records) == 1
 
 
-def test_a_file_that_vanishes_leaves_its_conditions(tmp_path: Path) -> None:
+def test_a_deleted_file_leaves_its_settings_in_force(tmp_path: Path) -> None:
     path = written(tmp_path, TLS)
     with WebConfigWatch(
         path, logging.getLogger("test"), every_seconds=60, settle_seconds=0.01
@@ -356,7 +356,7 @@ def test_a_file_that_vanishes_leaves_its_conditions(tmp_path: Path) -> None:
         assert watch.access.tls is not None
 
 
-def test_what_nobody_foresaw_of_a_file_is_shown_and_the_next_look_is_taken(tmp_path: Path) -> None:
+def test_an_unexpected_error_is_counted_and_the_next_check_succeeds(tmp_path: Path) -> None:
     path, trip = written(tmp_path, TLS), threading.Event()
 
     def reading(path: Path) -> WebFiles:
