@@ -35,13 +35,13 @@ def test_sorting_puts_the_largest_first_and_the_unknown_last() -> None:
     assert used == sorted(used, key=lambda ratio: -(ratio or 0))
 
 
-def test_s_goes_through_all_orders_and_back_to_names() -> None:
+def test_the_s_key_cycles_through_all_orders() -> None:
     orders = [after(*"s" * times).order for times in range(len(EngineOrder) + 1)]
 
     assert orders == [*EngineOrder, EngineOrder.NAME]
 
 
-def test_a_filter_is_typed_shown_at_once_and_taken_back() -> None:
+def test_a_typed_filter_applies_until_escape_clears_it() -> None:
     typed = after("/", *"DECODE-1", "enter")
 
     assert {engine.engine for engine in shown_engines(VIEW, typed)} == {
@@ -52,17 +52,17 @@ def test_a_filter_is_typed_shown_at_once_and_taken_back() -> None:
     assert shown_engines(VIEW, after("escape", controls=typed)) == VIEW.engines
 
 
-def test_a_filter_keeps_the_devices_of_the_engines_that_pass() -> None:
+def test_a_filter_keeps_the_devices_of_matching_engines() -> None:
     gpus = shown_gpus(VIEW, after("/", *"prefill-3", "enter"))
 
     assert [gpu.index for gpu in gpus] == ["3"]
 
 
-def test_keys_with_a_meaning_are_letters_of_a_filter_that_is_typed() -> None:
+def test_command_keys_are_text_while_a_filter_is_typed() -> None:
     assert after("/", "q", "s").filter == "qs"
 
 
-def test_the_selection_moves_within_what_is_shown() -> None:
+def test_the_selection_stays_within_the_shown_engines() -> None:
     first, last = VIEW.engines[0], VIEW.engines[-1]
 
     assert selected_engine(VIEW, after("up")) is first
@@ -76,18 +76,18 @@ def test_enter_shows_the_selected_engine_and_escape_goes_back() -> None:
     assert after("escape", controls=chosen).page is ScreenPage.MAIN
 
 
-def test_q_goes_back_from_other_pages_and_leaves_from_the_main_one() -> None:
+def test_q_goes_back_from_other_pages_and_quits_from_the_main_one() -> None:
     assert not after("?", "q").ended
     assert after("?", "q", "q").ended
 
 
 @given(st.lists(st.sampled_from(KEYS) | st.characters(codec="ascii"), max_size=20))
-def test_every_key_leaves_a_screen_of_the_right_size(keys: list[str]) -> None:
+def test_the_screen_has_the_terminals_height_after_any_keys(keys: list[str]) -> None:
     controls = after(*keys)
 
     assert len(screen(VIEW, controls, 80, 24, UNICODE)) == 24
 
 
 @given(st.lists(st.sampled_from(KEYS) | st.characters(), max_size=10))
-def test_an_interrupt_always_leaves(keys: list[str]) -> None:
+def test_an_interrupt_always_quits(keys: list[str]) -> None:
     assert after(*keys, "interrupt").ended

@@ -25,7 +25,7 @@ def timeline(*looks: GpuReading) -> GpuTimeline:
     return line
 
 
-def test_the_last_minute_is_what_came_since_the_minute_before() -> None:
+def test_the_last_minute_is_the_increase_since_the_reading_a_minute_ago() -> None:
     line = timeline(look(T0, 0, 0), look(T0 + 60, 0, 60), look(T0 + 120, 45, 75))
 
     time = line.last(60)
@@ -34,7 +34,7 @@ def test_the_last_minute_is_what_came_since_the_minute_before() -> None:
     assert (time.window_seconds, time.seconds["prefill"], time.occupancy_ratio) == (60, 45, 0.75)
 
 
-def test_one_look_tells_what_was_done_since_the_start() -> None:
+def test_a_single_reading_gives_the_time_since_the_start() -> None:
     line = timeline(look(T0 + 3600, 900, 2700, start=T0))
 
     time = line.last(60)
@@ -44,7 +44,7 @@ def test_one_look_tells_what_was_done_since_the_start() -> None:
     assert history([line]) == (None,) * SLOTS
 
 
-def test_the_time_since_the_start_is_forgotten_at_the_second_look() -> None:
+def test_the_second_reading_replaces_the_time_since_the_start() -> None:
     line = timeline(look(T0 + 3600, 900, 2700, start=T0), look(T0 + 3605, 905, 2700))
 
     time = line.last(60)
@@ -53,17 +53,17 @@ def test_the_time_since_the_start_is_forgotten_at_the_second_look() -> None:
     assert (time.window_seconds, time.occupancy_ratio) == (5, 1)
 
 
-def test_a_counter_that_fell_begins_anew() -> None:
+def test_a_counter_reset_restarts_the_timeline() -> None:
     line = timeline(look(T0, 50, 50), look(T0 + 5, 1, 4))
 
     assert line.last(60) is None
 
 
-def test_a_device_of_which_nothing_is_committed_has_no_time() -> None:
+def test_a_device_without_committed_seconds_has_no_time() -> None:
     assert timeline(GpuReading("", "GPU-0")).last(60) is None
 
 
-def test_history_is_blank_where_nothing_is_known_and_ends_with_the_newest_slot() -> None:
+def test_history_is_empty_for_unknown_slots_and_ends_with_the_newest() -> None:
     line = timeline(look(T0, 0, 0), look(T0 + 5, 5, 0), look(T0 + 10, 5, 5))
 
     slots = history([line])
@@ -72,14 +72,14 @@ def test_history_is_blank_where_nothing_is_known_and_ends_with_the_newest_slot()
     assert set(slots[:-2]) == {None}
 
 
-def test_a_device_that_lags_has_its_history_beside_the_others() -> None:
+def test_the_history_of_a_lagging_device_is_aligned_with_the_others() -> None:
     slow = timeline(look(T0, 0, 0), look(T0 + 5, 5, 0))
 
     assert history([slow], T0 + 10)[-2:] == (HistorySlot(1, 0), None)
 
 
 @given(st.lists(st.tuples(st.floats(1, 30), st.floats(0, 1)), min_size=2, max_size=40))
-def test_no_second_is_lost_or_made_up(steps: list[tuple[float, float]]) -> None:
+def test_the_seconds_of_a_window_sum_to_its_length(steps: list[tuple[float, float]]) -> None:
     at, busy, rest = T0, 0.0, 0.0
     line = timeline(look(at, busy, rest))
     for seconds, share in steps:
@@ -93,7 +93,7 @@ def test_no_second_is_lost_or_made_up(steps: list[tuple[float, float]]) -> None:
     assert time.window_seconds == pytest.approx(min(60, at - T0), abs=1e-6)
 
 
-def test_devices_together_are_the_sum_of_their_seconds() -> None:
+def test_the_total_of_devices_is_the_sum_of_their_seconds() -> None:
     one = timeline(look(T0, 0, 0), look(T0 + 60, 60, 0)).last(60)
     other = timeline(look(T0, 0, 0), look(T0 + 60, 0, 60)).last(60)
     assert one is not None

@@ -12,7 +12,7 @@ from support import top_looks, top_screens
 
 
 @pytest.mark.parametrize("name", top_screens.NAMES)
-def test_a_screen_is_as_it_is_kept(name: str) -> None:
+def test_a_screen_matches_its_golden_file(name: str) -> None:
     kept = (top_screens.FOLDER / f"{name}.txt").read_text(encoding="utf-8")
 
     assert top_screens.drawn(name) == kept
@@ -30,7 +30,7 @@ def test_a_screen_has_exactly_the_size_of_the_terminal(
         assert [width_of(line) for line in lines] == [width] * height
 
 
-def test_ascii_screens_hold_nothing_else() -> None:
+def test_ascii_screens_have_only_ascii_characters() -> None:
     view = top_screens.cluster()
 
     lines = [screen(view, Controls(page=page), 120, 40, ASCII) for page in ScreenPage]
@@ -38,7 +38,7 @@ def test_ascii_screens_hold_nothing_else() -> None:
     assert all(plain(line).isascii() for page in lines for line in page)
 
 
-def test_names_from_outside_neither_steer_the_terminal_nor_break_the_columns() -> None:
+def test_hostile_names_are_escaped_and_keep_the_width_of_lines() -> None:
     rows = top_looks.a_node()
     top_looks.add_engine(rows, "evil\x1b[2Jname\n", "prefill", model="模型" * 40)
     view = top_looks.viewed([(rows, top_looks.AT)])
@@ -60,7 +60,7 @@ def test_once_shows_every_row_and_no_keys() -> None:
     assert "quit" not in text
 
 
-def test_what_is_not_known_is_a_hyphen_and_never_0() -> None:
+def test_unknown_values_are_shown_as_a_hyphen_and_never_as_0() -> None:
     view = top_screens.unknown_values()
 
     [engine] = view.engines

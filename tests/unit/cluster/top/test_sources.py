@@ -22,7 +22,7 @@ from support.page_server import page_server
 PAGE = (Path(__file__).parents[3] / "data" / "golden_page.prom").read_bytes()
 
 
-def test_a_node_is_looked_at_by_its_page_alone_where_its_socket_is_not_ours() -> None:
+def test_without_a_control_socket_a_node_is_read_from_its_page() -> None:
     with page_server(lambda path: PAGE if path == "/metrics" else b"") as root:
         source = NodeSource(lambda: Target(root), None)
         look = source.read()
@@ -32,7 +32,7 @@ def test_a_node_is_looked_at_by_its_page_alone_where_its_socket_is_not_ours() ->
     assert source.links.metrics == f"{root}/metrics"
 
 
-def test_a_socket_at_which_nobody_listens_leaves_the_page(tmp_path: Path) -> None:
+def test_with_a_closed_control_socket_a_node_is_read_from_its_page(tmp_path: Path) -> None:
     with page_server(lambda _: PAGE) as root:
         look = NodeSource(lambda: Target(root), tmp_path / "control.socket").read()
 
@@ -45,7 +45,7 @@ def test_another_programs_page_is_refused() -> None:
         NodeSource(lambda: Target(root), None).read()
 
 
-def test_a_node_that_does_not_answer_is_said_to() -> None:
+def test_a_node_that_does_not_answer_is_reported() -> None:
     with pytest.raises(UnansweredError):
         NodeSource(lambda: Target(f"http://127.0.0.1:{free_port()}"), None).read()
 
@@ -84,7 +84,7 @@ def source_of(prometheus: ScriptedPrometheus, **chosen: str) -> PrometheusSource
     return PrometheusSource(prometheus, "http://prom:9090", **chosen)  # type: ignore[arg-type] # asked likewise
 
 
-def test_a_prometheus_tells_rates_and_time_at_once() -> None:
+def test_a_prometheus_gives_rates_and_time_without_a_wait() -> None:
     prometheus = ScriptedPrometheus(two_nodes(looks.AT - 60), two_nodes(looks.AT))
     slept: Sequence[float] = []
 
@@ -97,7 +97,7 @@ def test_a_prometheus_tells_rates_and_time_at_once() -> None:
     assert slept == []
 
 
-def test_only_what_was_chosen_is_asked_for() -> None:
+def test_queries_select_the_chosen_cluster_and_node() -> None:
     prometheus = ScriptedPrometheus({}, two_nodes(looks.AT))
     source = source_of(prometheus, cluster="blue", node='a"b')
     source.past()
@@ -109,14 +109,14 @@ def test_only_what_was_chosen_is_asked_for() -> None:
     assert prometheus.asked[-1].count(r'node="a\"b"') == 2
 
 
-def test_a_prometheus_without_nodes_is_said_to_have_none() -> None:
+def test_a_prometheus_without_nodes_is_reported() -> None:
     source = source_of(ScriptedPrometheus({}, {}), cluster="blue")
 
     with pytest.raises(NoNodesError, match='cluster="blue"'):
         source.read()
 
 
-def test_nodes_that_were_there_a_moment_ago_are_missed() -> None:
+def test_recently_observed_nodes_without_data_are_reported_as_missing() -> None:
     """An outage, and not a Prometheus that scrapes nothing of ours."""
     some = ScriptedPrometheus({}, two_nodes(looks.AT), seen=("node-0", "node-1", "node-2"))
     none = ScriptedPrometheus({}, {}, seen=("node-1",))
@@ -133,7 +133,7 @@ def test_nodes_that_were_there_a_moment_ago_are_missed() -> None:
         source_of(none).read()
 
 
-def test_a_daemons_own_memory_is_where_history_begins() -> None:
+def test_history_begins_with_the_recent_readings_of_the_daemon() -> None:
     recent = {
         "devices": [
             {
@@ -152,7 +152,7 @@ def test_a_daemons_own_memory_is_where_history_begins() -> None:
     assert past[-1].gpus[0].seconds["prefill"] == 5
 
 
-def test_the_words_on_pools_are_the_daemons_own() -> None:
+def test_pool_verdicts_and_links_are_those_of_the_daemon() -> None:
     words = "both below 50 %, yet tokens are late"
     pools = [{"model_name": "llama-8b", "namespace": "prod", "verdicts": [words]}]
     links = {"prometheus": "http://prom:9090", "grafana": "", "planner": ""}
@@ -168,12 +168,12 @@ def test_the_words_on_pools_are_the_daemons_own() -> None:
 @pytest.mark.parametrize(
     "answer", [b"not json", b"[]", b'{"pools": [{}], "links": 1}', b'{"made_at": null}']
 )
-def test_a_daemon_that_tells_no_words_is_judged_by_its_pools(answer: bytes) -> None:
+def test_an_invalid_view_answer_gives_no_verdicts(answer: bytes) -> None:
     with page_server(lambda path: answer if path == "/view.json" else PAGE) as root:
         assert NodeSource(lambda: Target(root), None).read().verdicts == {}
 
 
 @pytest.mark.parametrize("answer", [b"not json", b"[]", b'{"devices": [{"gpu": 1}]}', b"null"])
-def test_a_daemon_that_tells_no_past_is_shown_from_now_on(answer: bytes) -> None:
+def test_an_invalid_answer_about_recent_readings_gives_no_history(answer: bytes) -> None:
     with page_server(lambda path: answer if "recent" in path else PAGE) as root:
         assert NodeSource(lambda: Target(root), None).past() == ()

@@ -46,17 +46,17 @@ def painter(**environ: str) -> Painter:
         (b"\xff", []),
     ],
 )
-def test_bytes_are_the_keys_that_were_pressed(data: bytes, keys: list[str]) -> None:
+def test_input_bytes_are_decoded_to_keys(data: bytes, keys: list[str]) -> None:
     assert list(keys_of(data)) == keys
 
 
-def test_colours_are_those_that_the_terminal_has() -> None:
+def test_colours_match_the_capability_of_the_terminal() -> None:
     # A style of Rich keeps what it was first rendered as: each is asked of one terminal only.
     assert "38;2;" in painter(COLORTERM="truecolor").text((Span("busy", "prefill"),))
     assert "38;5;" in painter().text((Span("busy", "decode"),))
 
 
-def test_no_color_leaves_what_is_selected_reversed_and_nothing_else() -> None:
+def test_no_color_leaves_only_the_selection_reversed() -> None:
     assert painter(NO_COLOR="1").text(LINE) == "busy \x1b[7mchosen\x1b[0m"
 
 
@@ -82,7 +82,7 @@ def test_only_lines_that_changed_are_painted_again() -> None:
         ("utf-8", {"LANG": "de_DE.ISO-8859-1"}, ASCII),
     ],
 )
-def test_an_ascii_locale_is_drawn_for_in_ascii(
+def test_glyphs_are_ascii_unless_locale_and_encoding_are_utf8(
     encoding: str, environ: dict[str, str], glyphs: Glyphs
 ) -> None:
     assert glyphs_for(encoding, environ) is glyphs
@@ -118,7 +118,7 @@ class UnreadableOnce(ScriptedSource):
         return look
 
 
-def test_a_page_that_cannot_be_shown_is_told_and_the_next_one_is_read() -> None:
+def test_an_unreadable_page_is_reported_and_polling_continues() -> None:
     bell, ours = socket.socketpair()
     with bell, ours:
         reader = ReadingThread(UnreadableOnce(whole_look(0)), 0.001, ours)

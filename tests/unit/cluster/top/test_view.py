@@ -12,27 +12,27 @@ from support import top_looks as looks
 from support import top_screens
 
 
-def test_tokens_a_second_are_those_between_two_looks() -> None:
+def test_tokens_per_second_are_measured_between_two_readings() -> None:
     view = top_screens.one_gpu()
 
     assert view.engines[0].tokens_per_second == pytest.approx(4000)
 
 
-def test_a_planner_that_is_scraped_is_no_node() -> None:
+def test_a_scraped_planner_is_not_listed_as_a_node() -> None:
     rows = looks.serving(2, 2, looks.AT, node="node-0")
     looks.add(rows, "disagg_build_info", 1, version="0.1.0", instance="planner:9848")
 
     assert [node.node for node in looks.viewed([(rows, looks.AT)]).nodes] == ["node-0"]
 
 
-def test_one_look_tells_no_rates() -> None:
+def test_a_single_reading_gives_no_rates() -> None:
     view = looks.viewed([(looks.serving(1, 1, looks.AT), looks.AT)])
 
     assert view.engines[0].tokens_per_second is None
     assert view.engines[0].first_token_p95_seconds is None
 
 
-def test_pools_are_judged_in_the_recorded_words_once_half_of_them_is_known() -> None:
+def test_pools_have_a_verdict_only_if_half_of_their_capacity_is_known() -> None:
     rows = looks.serving(8, 2, looks.AT)
     known = looks.viewed([(rows, looks.AT)]).models
     for sample_name in ("disagg_node_capacity_used_gpus", "disagg_node_capacity_known_gpus"):
@@ -43,7 +43,7 @@ def test_pools_are_judged_in_the_recorded_words_once_half_of_them_is_known() -> 
     assert [model.verdicts for model in hardly] == [()]
 
 
-def test_a_dead_worker_stands_above_the_collectors_that_miss_it() -> None:
+def test_a_failed_worker_is_listed_above_failed_collectors() -> None:
     texts = [trouble.text for trouble in top_screens.failed_node().troubles]
 
     assert texts[0].startswith("Worker prefill-0 has crashed so often that it was given up")
@@ -51,7 +51,7 @@ def test_a_dead_worker_stands_above_the_collectors_that_miss_it() -> None:
     assert not any("engine:decode-0" in text for text in texts)
 
 
-def test_what_changes_between_two_looks_is_told_once() -> None:
+def test_changes_between_two_readings_are_reported_once() -> None:
     before = reading_of(looks.serving(2, 2, looks.AT - 5), looks.AT - 5)
     rows = looks.serving(2, 2, looks.AT, launched=False)
     looks.add_worker(rows, "prefill-0", "ready", restarts=1)
@@ -79,11 +79,11 @@ def test_gpus_move_between_roles_before_any_are_added() -> None:
     )
 
 
-def test_a_plan_that_is_followed_has_no_moves() -> None:
+def test_a_fulfilled_plan_has_no_moves() -> None:
     assert moves_of([plan("prefill", 4, 4), plan("decode", 4, 4)]) == ()
 
 
-def test_the_best_source_of_users_requests_counts_alone() -> None:
+def test_arrivals_of_a_model_are_counted_from_its_best_source_only() -> None:
     rows = looks.a_node()
     for source, model, count in (
         ("engine", "llama", 100.0),
@@ -96,7 +96,7 @@ def test_the_best_source_of_users_requests_counts_alone() -> None:
     assert reading_of(rows, looks.AT).arrivals == 47
 
 
-def test_an_engine_that_was_given_another_role_has_the_latency_of_that_role() -> None:
+def test_an_engine_with_a_changed_role_has_the_latency_of_its_current_role() -> None:
     def series(waits: int) -> looks.Rows:
         rows = looks.a_node()
         looks.add_engine(rows, "engine-0", "decode", waits=waits)
@@ -110,7 +110,7 @@ def test_an_engine_that_was_given_another_role_has_the_latency_of_that_role() ->
     assert view.engines[0].first_token_p95_seconds == pytest.approx(1.5)
 
 
-def test_what_rules_have_recorded_of_a_cluster_stands_above_what_its_nodes_show() -> None:
+def test_recorded_cluster_verdicts_override_those_of_the_nodes() -> None:
     rows = looks.serving(8, 2, looks.AT)
     name = "cluster_model_namespace:disagg_fullest_pool:ratio"
     verdict = "both pools are filling up"
@@ -119,7 +119,7 @@ def test_what_rules_have_recorded_of_a_cluster_stands_above_what_its_nodes_show(
     assert looks.viewed([(rows, looks.AT)]).models[0].verdicts == (verdict,)
 
 
-def test_rates_are_of_a_minute_however_often_it_is_looked() -> None:
+def test_rates_cover_about_a_minute_with_readings_each_second() -> None:
     series = [(looks.serving(1, 1, looks.AT + second), looks.AT + second) for second in range(130)]
 
     history = ReadingHistory()

@@ -31,15 +31,15 @@ def test_the_largest_batch_within_the_target_is_found_with_half_the_probes(
     assert len(probed.probes) <= len(GRID) // 2
 
 
-def test_a_target_that_one_request_misses_is_met_by_none() -> None:
+def test_a_target_that_one_request_misses_gives_no_batch() -> None:
     probed = searched(0.06, 1e-4, 0.05)
 
     assert batch_estimate(probed, 0.05).requests is None
     assert probed.sizes == (1,)
 
 
-def test_where_no_batch_misses_the_target_the_largest_that_ran_is_said() -> None:
-    """More is not promised: nobody has seen it."""
+def test_if_no_batch_misses_the_target_the_largest_probed_batch_is_given() -> None:
+    """Larger batches were not measured."""
     probed = searched(0.01, 1e-6, 0.05)
 
     known = batch_estimate(probed, 0.05)
@@ -47,5 +47,5 @@ def test_where_no_batch_misses_the_target_the_largest_that_ran_is_said() -> None
     assert (known.requests, known.slow) == (GRID[-1], None)
 
 
-def test_nothing_is_known_of_no_probe() -> None:
+def test_without_a_probe_there_is_no_batch() -> None:
     assert batch_estimate(TimedSteps(), 0.05).requests is None

@@ -36,7 +36,7 @@ def test_several_prompts_are_one_request() -> None:
         (b'data: {"choices": [{"index": 0}, {"index": 1}]}', [0, 1]),
     ],
 )
-def test_a_line_tells_whose_tokens_it_has(line: bytes, prompts: list[int]) -> None:
+def test_a_stream_line_gives_the_prompts_of_its_tokens(line: bytes, prompts: list[int]) -> None:
     assert written_prompts(line, URL) == prompts
 
 
@@ -50,12 +50,12 @@ def test_a_line_tells_whose_tokens_it_has(line: bytes, prompts: list[int]) -> No
         b"data: 7",
     ],
 )
-def test_what_is_no_stream_of_completions_is_refused(line: bytes) -> None:
+def test_an_invalid_stream_of_completions_is_refused(line: bytes) -> None:
     with pytest.raises(EngineRefusalError, match="no stream of completions"):
         written_prompts(line, URL)
 
 
-def test_an_error_within_the_stream_is_told_as_one_before_it() -> None:
+def test_an_error_within_the_stream_is_raised_like_an_error_response() -> None:
     line = b'data: {"error": {"message": "Token id 29882 is out of vocabulary", "code": 400}}'
 
     with pytest.raises(SmallVocabularyError):
@@ -76,7 +76,7 @@ def test_an_error_within_the_stream_is_told_as_one_before_it() -> None:
         (400, b"[1]", EngineRefusalError, "400"),
     ],
 )
-def test_a_refusal_says_why_in_a_line_that_a_terminal_bears(
+def test_a_refusal_gives_its_reason_in_bounded_printable_text(
     status: int, body: bytes, kind: type[EngineRefusalError], said: str
 ) -> None:
     error = refusal(status, body, URL)
@@ -87,19 +87,19 @@ def test_a_refusal_says_why_in_a_line_that_a_terminal_bears(
     assert len(str(error)) < 500
 
 
-def test_models_are_told_with_their_longest_request() -> None:
+def test_served_models_have_their_maximum_length() -> None:
     body = b'{"data": [{"id": "a", "max_model_len": 4096}, {"id": "b"}]}'
 
     assert served_models(body) == {"a": 4096, "b": None}
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"data": 3}', b'{"data": [3]}'])
-def test_what_is_no_list_of_models_is_no_openai_api(body: bytes) -> None:
+def test_an_invalid_list_of_models_is_reported_as_no_openai_api(body: bytes) -> None:
     with pytest.raises(EngineRefusalError, match="no OpenAI API"):
         served_models(body)
 
 
-def test_prompts_are_narrowed_once() -> None:
+def test_the_token_id_range_of_prompts_is_narrowed_once() -> None:
     prompts = UniquePrompts(random.Random(1))
 
     assert [prompts.narrow(), prompts.narrow()] == [True, False]

@@ -19,7 +19,7 @@ def prober(engine: FakeEngine, most_tokens: int | None = 4096) -> DecodeProber:
 
 
 @pytest.mark.parametrize("batch", [1, 5, 64])
-def test_steps_are_timed_while_all_requests_write_and_then_it_hangs_up(batch: int) -> None:
+def test_steps_are_timed_while_all_requests_decode_before_the_disconnect(batch: int) -> None:
     engine = FakeEngine(PRICE, step_tokens=1024)
 
     probe = prober(engine).probe(batch, 256)
@@ -29,15 +29,15 @@ def test_steps_are_timed_while_all_requests_write_and_then_it_hangs_up(batch: in
     assert engine.hung_up == 1
 
 
-def test_an_engine_that_runs_fewer_at_once_is_found_out() -> None:
+def test_an_engine_with_a_smaller_batch_limit_is_detected() -> None:
     engine = FakeEngine(PRICE, requests=16)
 
     assert prober(engine).probe(64, 256) == CrowdedBatch(16)
     assert engine.hung_up == 1
 
 
-def test_requests_too_short_to_write_at_once_are_no_batch() -> None:
-    """Contexts that leave too little room for what is written end before the others begin."""
+def test_requests_too_short_to_overlap_are_no_batch() -> None:
+    """Requests whose contexts leave little room for output end before the others begin."""
     engine = FakeEngine(PRICE, step_tokens=256)
 
     found = prober(engine, most_tokens=256 + 12).probe(64, 256)
@@ -46,14 +46,14 @@ def test_requests_too_short_to_write_at_once_are_no_batch() -> None:
     assert found.most < 64
 
 
-def test_it_waits_until_what_was_aborted_has_left_and_not_for_ever() -> None:
+def test_waiting_for_running_requests_ends_with_an_error() -> None:
     engine = FakeEngine(PRICE, running=1)
 
     with pytest.raises(LiveEngineError, match="1 running"):
         prober(engine).probe(4, 64)
 
 
-def test_the_tuner_stays_below_what_the_engine_runs_at_once() -> None:
+def test_the_tuner_respects_the_batch_limit_of_the_engine() -> None:
     engine = FakeEngine(PRICE, requests=20)
     tuner = DecodeTuner(prober(engine), [128], 0.05, 256)
 

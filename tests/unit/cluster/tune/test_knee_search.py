@@ -20,7 +20,7 @@ SAMPLES = 8
 
 
 def searched(price: Callable[[int], float], noise: float = 0.0, seed: int = 1) -> TimedSteps:
-    """All that a search times of steps of this price."""
+    """The steps that a search times at this price."""
     dice, probed, search = random.Random(seed), TimedSteps(), KneeSearch(GRID, HALF)
     while (size := search.next_size(probed)) is not None:
         seconds = [price(size) * max(dice.gauss(1, noise), 0.1) for _ in range(SAMPLES)]
@@ -45,7 +45,7 @@ def true_knee(price: Callable[[int], float]) -> float:
 def test_the_knee_is_found_to_a_step_of_the_grid_with_half_the_probes(
     flat_tokens: float, token_seconds: float
 ) -> None:
-    """Of steps that cost as much as so many tokens however small they are."""
+    """Each step has a fixed cost, equal to that of `flat_tokens` tokens, and a cost per token."""
     price = affine(flat_tokens * token_seconds, token_seconds)
 
     probed = searched(price)
@@ -56,7 +56,7 @@ def test_the_knee_is_found_to_a_step_of_the_grid_with_half_the_probes(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_noise_is_borne(seed: int) -> None:
+def test_the_knee_is_found_despite_noise(seed: int) -> None:
     price = affine(2e-3, 2e-5)
 
     found = estimate(searched(price, noise=0.02, seed=seed))
@@ -64,7 +64,7 @@ def test_noise_is_borne(seed: int) -> None:
     assert 1 / GRID_STEP <= found.knee_tokens / true_knee(price) <= GRID_STEP
 
 
-def test_the_estimate_is_what_the_product_reads_off_the_same_steps() -> None:
+def test_the_estimate_equals_the_knee_of_the_capacity_model() -> None:
     probed = searched(affine(2e-3, 2e-5))
 
     limit = find_knee(probed.points)
@@ -73,7 +73,7 @@ def test_the_estimate_is_what_the_product_reads_off_the_same_steps() -> None:
     assert estimate(probed).knee_tokens == limit.knee_tokens
 
 
-def test_a_rate_that_rises_to_the_end_has_no_knee_and_is_not_sought_for_long() -> None:
+def test_a_rate_that_rises_to_the_end_has_no_knee_and_needs_few_probes() -> None:
     probed = searched(affine(1.0, 1e-7))
 
     assert estimate(probed).limit is None
@@ -108,6 +108,6 @@ def test_a_grid_has_its_ends_and_no_gap_wider_than_two_classes(one: int, other: 
 
 
 @pytest.mark.parametrize("seconds", [(), (0.0,), (math.inf,), (-1.0,)])
-def test_a_probe_without_a_time_is_none(seconds: tuple[float, ...]) -> None:
+def test_a_probe_without_positive_finite_times_is_an_error(seconds: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="no probe"):
         SizeProbe(64, seconds)

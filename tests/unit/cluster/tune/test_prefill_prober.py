@@ -25,7 +25,7 @@ def prober(engine: FakeEngine, *, live: bool = False) -> PrefillProber:
 @pytest.mark.parametrize("first_alone", [True, False])
 @pytest.mark.parametrize("shape", [StepShape(1, 640), StepShape(2, 512), StepShape(8, 512)])
 def test_a_step_is_timed_by_the_engines_own_clock(shape: StepShape, first_alone: bool) -> None:
-    """However many of its prompts would have come too late for the first step."""
+    """Even if some of its prompts arrive too late for the first step."""
     engine = FakeEngine(PRICE, first_alone=first_alone)
 
     probe = prober(engine).probe(shape)
@@ -36,7 +36,7 @@ def test_a_step_is_timed_by_the_engines_own_clock(shape: StepShape, first_alone:
 
 
 @pytest.mark.parametrize("shape", [StepShape(2, 512), StepShape(8, 512)])
-def test_without_a_page_a_step_is_timed_from_the_token_before_it(shape: StepShape) -> None:
+def test_without_a_metrics_page_a_step_is_timed_from_the_previous_token(shape: StepShape) -> None:
     engine = FakeEngine(PRICE, has_page=False)
     made = prober(engine)
 
@@ -47,7 +47,7 @@ def test_without_a_page_a_step_is_timed_from_the_token_before_it(shape: StepShap
     assert probe.seconds == pytest.approx([PRICE(shape.size)] * LEAST_SAMPLES)
 
 
-def test_without_a_page_a_prompt_alone_is_timed_with_its_way() -> None:
+def test_without_a_metrics_page_a_single_prompt_includes_the_round_trip() -> None:
     engine = FakeEngine(PRICE, has_page=False)
 
     probe = prober(engine).probe(StepShape(1, 512))
@@ -80,14 +80,14 @@ def test_a_small_vocabulary_gets_small_ids() -> None:
     assert prober(engine).probe(StepShape(1, 64)) is not None
 
 
-def test_a_vocabulary_that_knows_none_of_our_ids_is_an_error() -> None:
+def test_a_vocabulary_without_our_token_ids_is_an_error() -> None:
     engine = FakeEngine(PRICE, vocabulary=10)
 
     with pytest.raises(SmallVocabularyError):
         prober(engine).probe(StepShape(1, 64))
 
 
-def test_requests_of_others_stop_it_unless_told() -> None:
+def test_foreign_requests_prevent_a_probe_unless_live_is_allowed() -> None:
     engine = FakeEngine(PRICE, running=3)
 
     with pytest.raises(LiveEngineError, match="3 running"):

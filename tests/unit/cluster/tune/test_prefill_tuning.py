@@ -21,7 +21,7 @@ def tuned(engine: FakeEngine, lengths: tuple[int, ...], largest: int = 8192) -> 
     return tuner(engine, lengths, largest).run(lambda _: None)
 
 
-def test_what_to_set_is_the_knee_rounded_up() -> None:
+def test_max_num_batched_tokens_is_the_knee_rounded_up() -> None:
     """Rate = tokens / (1 ms + 10 us a token): nine tenths of the best at 814 tokens of 8192."""
     found = tuned(FakeEngine(PRICE), (512, 2048))
 
@@ -33,14 +33,14 @@ def test_what_to_set_is_the_knee_rounded_up() -> None:
     assert all(length.complete for length in found.lengths)
 
 
-def test_steps_beyond_the_engines_own_limit_are_not_believed() -> None:
+def test_steps_beyond_the_engines_own_limit_are_discarded() -> None:
     """A prompt that is cut into chunks looks like a large step, and is none."""
     found = tuned(FakeEngine(PRICE, step_tokens=1024), (512, 4096))
 
     assert all(length.probed.sizes[-1] <= 1024 for length in found.lengths)
 
 
-def test_steps_that_are_one_prompt_are_timed_once_for_all_lengths() -> None:
+def test_single_prompt_steps_are_timed_once_for_all_lengths() -> None:
     engine = FakeEngine(PRICE)
     tuned(engine, (4096,))
     once = len(engine.sent)
@@ -51,7 +51,7 @@ def test_steps_that_are_one_prompt_are_timed_once_for_all_lengths() -> None:
     assert len(both.sent) < 1.7 * once
 
 
-def test_what_is_known_can_be_had_at_any_probe() -> None:
+def test_partial_results_are_available_after_an_interrupt() -> None:
     made = tuner(FakeEngine(PRICE), (512,))
 
     def interrupt(length: LengthTuning) -> None:
