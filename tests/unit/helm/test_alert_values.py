@@ -60,7 +60,7 @@ def rule_of(expr: str) -> dict[str, Any]:
 
 
 def test_by_default_the_rules_are_the_shipped_ones() -> None:
-    """All, in their order; the job is that of our monitors, severities are the operator's words."""
+    """All of them in order, with the job of our monitors and the configured severity labels."""
     expected = [
         as_labelled(rule) | {"expr": rule["expr"].strip().replace(".*disagg-node.*", JOB)}
         for rule in all_rules()
@@ -69,7 +69,7 @@ def test_by_default_the_rules_are_the_shipped_ones() -> None:
     assert rendered() == expected
 
 
-def test_alerts_that_only_tell_what_is_so_are_off_by_default() -> None:
+def test_informational_alerts_are_off_by_default() -> None:
     found = by_name(rules({"prometheusRule": {"enabled": True}}))
 
     assert found.keys() == SHIPPED.keys() - OPTIONAL
@@ -77,14 +77,14 @@ def test_alerts_that_only_tell_what_is_so_are_off_by_default() -> None:
 
 
 @pytest.mark.parametrize("rest", [0, 1])
-def test_alerts_that_are_switched_off_are_gone_and_only_those(rest: int) -> None:
+def test_only_disabled_alerts_are_left_out(rest: int) -> None:
     off = sorted(SHIPPED)[rest::2]
 
     found = by_name(rendered({name: {"enabled": False} for name in off}))
     assert found.keys() == SHIPPED.keys() - set(off)
 
 
-def test_for_and_severity_are_taken_over_by_each_alert() -> None:
+def test_values_of_for_and_severity_apply_to_each_alert() -> None:
     wish = {
         name: {"for": f"{1000 + number}m", "severity": severity}
         for number, name in enumerate(SHIPPED)
@@ -101,7 +101,7 @@ def test_for_and_severity_are_taken_over_by_each_alert() -> None:
     }
 
 
-def test_thresholds_are_taken_over_by_each_alert_and_change_nothing_else() -> None:
+def test_threshold_values_apply_to_each_alert_and_change_nothing_else() -> None:
     wish: dict[str, dict[str, float]] = {}
     for number, (name, key) in enumerate(TUNABLE):
         wish.setdefault(name, {})[key] = 1000.5 + number
@@ -118,15 +118,15 @@ def test_thresholds_are_taken_over_by_each_alert_and_change_nothing_else() -> No
 
 
 @pytest.mark.parametrize(("name", "key"), TUNABLE)
-def test_a_text_does_not_repeat_a_number_that_can_be_changed(name: str, key: str) -> None:
-    """But 1: it tells what a scale means."""
+def test_an_alert_text_does_not_repeat_a_tunable_number(name: str, key: str) -> None:
+    """Except 1, which explains a scale."""
     number, notes = defaults()["alerts"][name][key], SHIPPED[name]["annotations"]
 
     words = f"{notes['summary']} {notes['description']}".replace(".", " ").split()
     assert number == 1 or {str(number), f"{number:.0%}"}.isdisjoint(words)
 
 
-def test_no_mark_is_left_in_a_rule() -> None:
+def test_no_placeholder_is_left_in_a_rule() -> None:
     for rule in rendered():
         assert not re.search(r"<[a-z_]+>", rule["expr"])
 
@@ -140,7 +140,7 @@ def test_no_mark_is_left_in_a_rule() -> None:
         ("slowShare", 0.01, " / 0.01 > "),
     ],
 )
-def test_a_target_of_latency_is_taken_over_wherever_it_stands(
+def test_a_latency_target_replaces_its_default_in_all_rules(
     target: str, value: object, words: str
 ) -> None:
     default = defaults()["prometheusRule"]["targets"][target]
@@ -152,7 +152,7 @@ def test_a_target_of_latency_is_taken_over_wherever_it_stands(
     assert any(before in rule["expr"] for rule in rendered())
 
 
-def test_the_gpus_that_a_cluster_should_have_are_a_rule_with_its_name() -> None:
+def test_expected_gpus_are_a_recording_rule_with_the_cluster_label() -> None:
     name = "cluster:disagg_expected_gpus:configured"
 
     found = rules({"cluster": "east", "prometheusRule": {"enabled": True, "expectedGpus": 512}})
@@ -168,21 +168,21 @@ def test_a_group_without_rules_is_left_out() -> None:
     assert "disagg-alerts-router" not in [group["name"] for group in rule["spec"]["groups"]]
 
 
-def test_runbooks_are_linked_where_people_can_read_them() -> None:
+def test_runbook_links_use_the_configured_base_url() -> None:
     found = by_name(rendered(runbooks="https://example.com/runbooks/"))
 
     links = {name: rule["annotations"]["runbook_url"] for name, rule in found.items()}
     assert links == {name: f"https://example.com/runbooks/{name}.md" for name in SHIPPED}
 
 
-def test_runbooks_end_as_the_pages_do_there() -> None:
+def test_runbook_links_use_the_configured_ending() -> None:
     found = by_name(rendered(runbooks="https://example.com/runbooks", runbookEnding=".html"))
 
     links = {name: rule["annotations"]["runbook_url"] for name, rule in found.items()}
     assert links == {name: f"https://example.com/runbooks/{name}.html" for name in SHIPPED}
 
 
-def test_an_operator_names_severities_and_adds_labels_annotations_and_the_dashboard() -> None:
+def test_severities_labels_annotations_and_dashboard_url_are_configurable() -> None:
     before = by_name(rendered())
 
     after = by_name(
@@ -203,13 +203,13 @@ def test_an_operator_names_severities_and_adds_labels_annotations_and_the_dashbo
         }
 
 
-def test_what_an_alert_says_itself_goes_before_what_all_say() -> None:
+def test_an_alerts_own_labels_and_annotations_override_the_common_ones() -> None:
     found = rendered(alertLabels={"severity": "none"}, alertAnnotations={"summary": "none"})
 
     assert found == rendered()
 
 
-def test_the_job_is_that_of_other_scrapes_where_one_says_so() -> None:
+def test_the_job_of_the_rules_is_configurable() -> None:
     found = by_name(rendered(job="my-.*-job"))
 
     assert 'up{job=~"my-.*-job"}' in found["DisaggNodeDown"]["expr"]
@@ -253,7 +253,7 @@ def test_the_job_follows_the_name_of_the_chart() -> None:
         ("a > 14.4 * 0.01", {"threshold": 14.4}, "a > <threshold> * 0.01"),
     ],
 )
-def test_a_threshold_is_a_number_that_something_is_compared_with(
+def test_thresholds_are_the_numbers_compared_in_an_expression(
     expr: str, numbers: dict[str, float], marked: str
 ) -> None:
     found = alert(rule_of(expr))

@@ -31,7 +31,7 @@ def test_attach_requests_no_gpu_and_writes_nothing_into_its_image(case: str) -> 
     assert env_of(container)["NVIDIA_DRIVER_CAPABILITIES"] == "utility"
 
 
-def test_attach_sees_all_gpus_in_the_way_that_the_cluster_allows() -> None:
+def test_attach_gets_the_gpus_by_the_configured_method() -> None:
     def seen(way: str) -> tuple[str, list[str]]:
         pod = one(render({"attach": {"gpus": {"from": way}}}), "DaemonSet")["spec"]["template"]
         [container] = pod["spec"]["containers"]
@@ -45,7 +45,7 @@ def test_attach_sees_all_gpus_in_the_way_that_the_cluster_allows() -> None:
     assert seen("none") == ("void", [])
 
 
-def test_attach_without_rights_is_not_root_and_sees_nothing_of_its_node() -> None:
+def test_attach_with_least_rights_is_not_root_and_has_no_host_access() -> None:
     manifests = render(values_of("attach-least-rights"))
     pod = pod_of("attach-least-rights")
 
@@ -65,14 +65,14 @@ def test_attach_reads_a_dcgm_exporter_where_one_is_named() -> None:
     assert "dcgm" not in yaml.safe_load(plain)
 
 
-def test_the_nodes_pages_lead_to_what_the_values_name() -> None:
+def test_links_in_the_values_are_in_the_node_file() -> None:
     links = {"grafana": "https://grafana.example.com"}
     [text] = node_files(render({"links": links})).values()
 
     assert yaml.safe_load(text)["links"] == links
 
 
-def test_attach_looks_for_engines_only_where_it_may() -> None:
+def test_attach_uses_only_the_permitted_engine_finders() -> None:
     def looks(case: str) -> dict[str, Any]:
         [text] = node_files(render(values_of(case))).values()
         return dict(yaml.safe_load(text)["attach"])
@@ -83,7 +83,7 @@ def test_attach_looks_for_engines_only_where_it_may() -> None:
 
 
 @pytest.mark.parametrize("right", ["kubelet", "steps"])
-def test_attach_is_root_for_sockets_and_folders_of_root_alone(right: str) -> None:
+def test_attach_is_root_without_capabilities_for_kubelet_or_steps(right: str) -> None:
     off = {name: {"enabled": name == right} for name in ("kubelet", "steps")}
 
     pod = pods(render({"attach": off}))["rel-disagg-node"]
@@ -95,8 +95,8 @@ def test_attach_is_root_for_sockets_and_folders_of_root_alone(right: str) -> Non
     assert mount.get("readOnly", False) is (right == "kubelet")
 
 
-def test_pods_that_ask_for_it_are_heard_where_the_daemon_listens() -> None:
-    """The manifests of their pods name the same folder of the node."""
+def test_the_steps_folder_is_the_same_for_the_daemon_and_example_pods() -> None:
+    """The example manifests of pods name the same folder of the host."""
     [container] = pod_of("attach-default")["containers"]
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert Path(mounts["steps"]) == RunFolder(Path(mounts["run"])).pods
@@ -107,7 +107,7 @@ def test_pods_that_ask_for_it_are_heard_where_the_daemon_listens() -> None:
         assert f"path: {volume['hostPath']['path']}," in text
 
 
-def test_the_api_is_asked_for_pods_only_and_only_to_look() -> None:
+def test_the_cluster_role_allows_only_list_and_watch_of_pods() -> None:
     manifests = render({})
 
     assert one(manifests, "ClusterRole")["rules"] == [
@@ -121,7 +121,7 @@ def test_the_api_is_asked_for_pods_only_and_only_to_look() -> None:
     }
 
 
-def test_every_right_that_is_asked_for_is_given() -> None:
+def test_all_requested_rights_are_granted() -> None:
     pod = pod_of("attach-all-rights")
 
     assert pod["hostNetwork"] is True

@@ -31,7 +31,7 @@ def control_file(manifests: list[Manifest]) -> str:
     return str(text)
 
 
-def test_a_daemon_serves_where_the_chart_opens_a_port() -> None:
+def test_the_grpc_port_is_the_same_in_node_file_container_and_service() -> None:
     manifests = render(grpc_values(port=9000))
 
     [text] = node_files(manifests).values()
@@ -48,10 +48,10 @@ def test_a_daemon_serves_where_the_chart_opens_a_port() -> None:
     assert [port["port"] for port in of_service if port["targetPort"] == "control"] == [9000]
 
 
-def test_certificates_and_token_come_from_secrets_to_where_the_daemon_reads_them(
+def test_secrets_with_certificates_and_token_are_mounted_for_the_daemon(
     tmp_path: Path,
 ) -> None:
-    """The daemon takes the file once what the Secrets bring lies beside it."""
+    """The daemon accepts the file if the files of the Secrets are beside it."""
     manifests = render(values_of(CASE))
     pod = pods(manifests)["rel-disagg-node-all"]
 
@@ -79,7 +79,7 @@ def test_certificates_and_token_come_from_secrets_to_where_the_daemon_reads_them
     assert config.tls_server_config.client_allowed_sans == ("ops.example",)
 
 
-def test_a_token_alone_asks_for_no_certificate() -> None:
+def test_with_a_token_alone_no_client_certificate_is_required() -> None:
     values = grpc_values(clientCaSecret="", clientAllowedSans=[])
 
     told = yaml.safe_load(control_file(render(values)))["tls_server_config"]
@@ -87,7 +87,7 @@ def test_a_token_alone_asks_for_no_certificate() -> None:
     assert told == {"cert_file": "tls.crt", "key_file": "tls.key"}
 
 
-def test_under_a_network_policy_only_who_is_named_reaches_it() -> None:
+def test_the_network_policy_admits_only_the_named_peers_to_grpc() -> None:
     named = values_of(CASE)["launch"]["grpc"]["from"]
 
     def rules(values: dict[str, Any]) -> list[Any]:
@@ -100,7 +100,7 @@ def test_under_a_network_policy_only_who_is_named_reaches_it() -> None:
     assert rules(grpc_values(**{"from": []})) == []
 
 
-def test_nothing_of_it_is_there_unless_it_is_asked_for() -> None:
+def test_grpc_is_not_rendered_unless_enabled() -> None:
     others = [case for case in LAUNCH if case != CASE]
 
     assert others

@@ -65,8 +65,8 @@ def test_engines_and_router_run_with_the_images_interpreters_unless_they_name_th
     assert decode["python"] == "/opt/engine/bin/python"
 
 
-def test_a_changed_node_file_is_another_object_and_the_old_one_stays_for_pods_that_run() -> None:
-    """Under OnDelete pods outlive an upgrade, and their daemons come back on the file they had."""
+def test_a_changed_node_file_is_a_new_config_map_and_the_old_one_is_kept() -> None:
+    """Under OnDelete, pods outlive an upgrade and their daemons restart with the old file."""
     values = copy.deepcopy(values_of("launch-eight-gpus"))
     [before] = node_file_maps(render(values)).values()
     values["launch"]["groups"]["h100"]["nodeFile"]["workers"][0]["port"] = 8101
@@ -77,7 +77,7 @@ def test_a_changed_node_file_is_another_object_and_the_old_one_stays_for_pods_th
     assert after["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
-def test_what_a_group_says_of_its_pods_goes_before_what_all_say() -> None:
+def test_pod_settings_of_a_group_override_the_common_ones() -> None:
     found = pods(render(values_of("launch-openshift")))
     prefill, decode = (found[f"rel-disagg-node-{role}"] for role in ("prefill", "decode"))
 
@@ -93,6 +93,6 @@ def test_what_a_group_says_of_its_pods_goes_before_what_all_say() -> None:
 
 
 @pytest.mark.parametrize("case", LAUNCH)
-def test_no_launch_pod_is_among_the_first_that_a_node_short_of_memory_ends(case: str) -> None:
+def test_launch_pods_request_cpu_and_memory(case: str) -> None:
     for pod in pods(render(values_of(case))).values():
         assert pod["containers"][0]["resources"]["requests"].keys() >= {"cpu", "memory"}

@@ -45,7 +45,7 @@ def test_there_are_value_sets_for_both_profiles() -> None:
 
 
 @every_case
-def test_helm_finds_nothing_to_complain_about(case: str) -> None:
+def test_helm_lint_reports_nothing(case: str) -> None:
     found = lint(CHART, values_of(case), strict=True)
 
     # An icon is for catalogues of charts.
@@ -63,7 +63,7 @@ def test_manifests_fit_the_schemas_of_kubernetes(case: str, version: str) -> Non
         validate(manifest, version)
 
 
-def test_a_field_that_kubernetes_does_not_know_would_be_noticed() -> None:
+def test_a_field_unknown_to_kubernetes_is_refused() -> None:
     daemon_set = one(render({}), "DaemonSet")
     daemon_set["spec"]["template"]["spec"]["hostPid"] = True
 
@@ -73,7 +73,7 @@ def test_a_field_that_kubernetes_does_not_know_would_be_noticed() -> None:
 
 @every_case
 def test_names_are_short_enough_and_nothing_is_rendered_twice(case: str) -> None:
-    """Also for a release whose name is as long as Helm lets it be."""
+    """Also for a release with the longest name that Helm allows."""
     manifests = render(values_of(case), release="r" * 53)
 
     names = [(m["kind"], m["metadata"]["name"]) for m in manifests]
@@ -96,7 +96,7 @@ def test_every_volume_has_one_source_and_every_mount_a_volume(case: str) -> None
 
 
 @every_case
-def test_every_container_gives_up_what_it_does_not_need(case: str) -> None:
+def test_every_container_drops_unneeded_privileges(case: str) -> None:
     for pod in pods(render(values_of(case))).values():
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in containers(pod):
@@ -107,8 +107,8 @@ def test_every_container_gives_up_what_it_does_not_need(case: str) -> None:
 
 
 @every_case
-def test_node_files_are_node_files(case: str, tmp_path: Path) -> None:
-    """As they lie before the daemon: filled in by the pod's own script where there is one."""
+def test_rendered_node_files_are_valid(case: str, tmp_path: Path) -> None:
+    """As the daemon reads them: filled in by the pod's init container, if it has one."""
     manifests = render(values_of(case))
     files = node_files(manifests)
     assert set(files) == set(pods(manifests))
@@ -135,7 +135,7 @@ def fill_in(command: list[str], text: str, folder: Path) -> str:
     return (folder / "disagg-node" / "node.yaml").read_text(encoding="utf-8")
 
 
-def test_a_packaged_chart_renders_the_same_and_leaves_its_value_sets_behind(
+def test_a_packaged_chart_renders_the_same_and_excludes_the_value_sets(
     tmp_path: Path,
 ) -> None:
     archive = Path(package(CHART, destination=tmp_path))
@@ -148,7 +148,7 @@ def test_a_packaged_chart_renders_the_same_and_leaves_its_value_sets_behind(
     assert Chart.load(archive).render({}, **asked) == Chart.load(CHART).render({}, **asked)
 
 
-def test_a_release_fits_into_the_secret_that_helm_keeps_it_in() -> None:
+def test_a_release_fits_into_the_release_secret_of_helm() -> None:
     """Helm stores chart and manifest compressed in one Secret of at most 1 MiB."""
     manifests: list[Manifest] = render(values_of("operator"))
     files = [path.read_bytes() for path in CHART.rglob("*") if path.is_file()]
@@ -158,7 +158,7 @@ def test_a_release_fits_into_the_secret_that_helm_keeps_it_in() -> None:
 
 
 @pytest.mark.parametrize("case", ["attach-default", "launch-eight-gpus", "own-web-config"])
-def test_the_notes_say_how_to_see_it_work(case: str) -> None:
+def test_the_notes_show_how_to_check_the_installation(case: str) -> None:
     told = notes(values_of(case))
 
     scheme = "https" if case == "own-web-config" else "http"

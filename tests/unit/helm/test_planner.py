@@ -25,18 +25,18 @@ def named(kind: str, **values: Any) -> Manifest:
     return found[0]
 
 
-def test_there_is_none_unless_it_is_asked_for() -> None:
+def test_the_planner_is_not_deployed_by_default() -> None:
     assert not [each for each in render({}) if each["kind"] == "Deployment"]
 
 
-def test_there_is_one_and_never_two() -> None:
+def test_the_planner_has_one_replica_and_is_recreated() -> None:
     spec = named("Deployment")["spec"]
 
     assert spec["replicas"] == 1
     assert spec["strategy"] == {"type": "Recreate"}
 
 
-def test_its_file_is_a_planner_file_with_the_charts_page_and_credentials(tmp_path: Path) -> None:
+def test_the_planner_file_is_valid_and_has_the_charts_page_and_credentials(tmp_path: Path) -> None:
     path = tmp_path / "planner.yaml"
     path.write_text(named("ConfigMap")["data"]["planner.yaml"])
 
@@ -49,7 +49,7 @@ def test_its_file_is_a_planner_file_with_the_charts_page_and_credentials(tmp_pat
     assert config.listen.metrics_address.port == 9848
 
 
-def test_every_file_that_it_names_is_mounted() -> None:
+def test_all_files_of_the_planner_are_mounted() -> None:
     pod = named("Deployment")["spec"]["template"]["spec"]
     [container] = pod["containers"]
 
@@ -61,7 +61,7 @@ def test_every_file_that_it_names_is_mounted() -> None:
     assert container["args"] == ["planner", "--config=/etc/disagg-planner/planner.yaml"]
 
 
-def test_it_has_no_rights_that_it_does_not_need() -> None:
+def test_the_planner_has_no_unneeded_rights() -> None:
     pod = named("Deployment")["spec"]["template"]["spec"]
     [container] = pod["containers"]
 
@@ -76,7 +76,7 @@ def test_it_has_no_rights_that_it_does_not_need() -> None:
 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
-def test_it_is_scraped_with_the_cluster_and_without_a_node(kind: str) -> None:
+def test_the_planner_is_scraped_with_a_cluster_label_and_no_node_label(kind: str) -> None:
     values: dict[str, Any] = {}
     if kind == "ServiceMonitor":
         values = {"podMonitor": {"enabled": False}, "serviceMonitor": {"enabled": True}}
@@ -87,8 +87,8 @@ def test_it_is_scraped_with_the_cluster_and_without_a_node(kind: str) -> None:
     assert "basicAuth" in endpoint
 
 
-def test_nothing_that_chooses_nodes_chooses_it() -> None:
-    """Nor does its job's name: alerts about nodes look for one that holds disagg-node."""
+def test_no_selector_of_the_nodes_matches_the_planner() -> None:
+    """Nor does its job name match: alerts about nodes select jobs that contain disagg-node."""
     labels = named("Deployment")["spec"]["template"]["metadata"]["labels"]
     of_nodes = [
         each["spec"].get("selector", each["spec"].get("podSelector"))
@@ -104,12 +104,12 @@ def test_nothing_that_chooses_nodes_chooses_it() -> None:
     assert labels["app.kubernetes.io/name"] == "disagg-planner"
 
 
-def test_a_prometheus_must_be_named() -> None:
+def test_the_planner_requires_a_prometheus_url() -> None:
     with pytest.raises(HelmError, match=r"planner\.config\.prometheus\.url"):
         render({"planner": {"enabled": True}})
 
 
-def test_the_nodes_stay_as_they_were() -> None:
+def test_the_planner_leaves_the_daemon_set_unchanged() -> None:
     without = [each for each in render({}) if each["kind"] == "DaemonSet"]
     config = {"prometheus": {"url": "http://prometheus:9090"}}
 

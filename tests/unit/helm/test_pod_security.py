@@ -20,7 +20,7 @@ LEVELS = {
 
 
 @pytest.mark.parametrize(("case", "expected"), LEVELS.items())
-def test_pods_keep_to_the_standard_that_is_said_of_them(case: str, expected: str) -> None:
+def test_pods_meet_their_documented_security_standard(case: str, expected: str) -> None:
     assert {level(pod) for pod in pods(render(values_of(case))).values()} == {expected}
 
 
@@ -33,7 +33,7 @@ def test_pods_keep_to_the_standard_that_is_said_of_them(case: str, expected: str
         {"securityContext": {"seLinuxOptions": {"type": "spc_t"}}},
     ],
 )
-def test_a_pod_that_takes_more_is_seen(broken: dict[str, Any]) -> None:
+def test_a_pod_with_more_rights_is_not_classified_as_restricted(broken: dict[str, Any]) -> None:
     [pod] = pods(render(values_of("attach-least-rights"))).values()
 
     assert level(pod) == "restricted"
@@ -56,7 +56,7 @@ def test_users_and_groups_can_be_left_to_the_cluster() -> None:
 
 
 @pytest.mark.parametrize("case", [ATTACH[0], LAUNCH[0]])
-def test_what_a_user_says_of_the_security_context_goes_before_ours(case: str) -> None:
+def test_security_context_values_override_the_defaults(case: str) -> None:
     values = values_of(case)
     profile = values.setdefault(str(values.get("profile", "attach")), {})
     profile["podSecurityContext"] = {

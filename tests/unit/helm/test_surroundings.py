@@ -20,7 +20,7 @@ from support.chart import (
 )
 
 
-def test_the_service_has_no_address_and_finds_the_pods() -> None:
+def test_the_service_is_headless_and_selects_the_pods() -> None:
     manifests = render({})
     labels = one(manifests, "DaemonSet")["spec"]["template"]["metadata"]["labels"]
 
@@ -29,7 +29,7 @@ def test_the_service_has_no_address_and_finds_the_pods() -> None:
     assert service["selector"].items() <= labels.items()
 
 
-def test_the_network_policy_lets_in_who_is_named() -> None:
+def test_the_network_policy_admits_the_named_peers() -> None:
     values = values_of("network-policy")["networkPolicy"]
 
     spec = one(render({"networkPolicy": values}), "NetworkPolicy")["spec"]
@@ -40,7 +40,7 @@ def test_the_network_policy_lets_in_who_is_named() -> None:
 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
-def test_a_monitor_names_node_and_cluster_by_which_the_rules_sum(kind: str) -> None:
+def test_a_monitor_sets_the_node_and_cluster_labels_of_the_rules(kind: str) -> None:
     case = "operator" if kind == "PodMonitor" else "service-monitor"
     values = values_of(case) | {"cluster": "east"}
     manifests = render(values)
@@ -62,7 +62,7 @@ def test_a_monitor_names_node_and_cluster_by_which_the_rules_sum(kind: str) -> N
     assert chosen.items() <= monitor["metadata"]["labels"].items()
 
 
-def test_what_the_operator_needs_for_tls_and_users_is_passed_on() -> None:
+def test_tls_and_basic_auth_settings_are_passed_to_the_pod_monitor() -> None:
     values = values_of("tls-and-users")
 
     [endpoint] = one(render(values), "PodMonitor")["spec"]["podMetricsEndpoints"]
@@ -71,8 +71,8 @@ def test_what_the_operator_needs_for_tls_and_users_is_passed_on() -> None:
     assert endpoint["basicAuth"] == values["scrape"]["basicAuth"]
 
 
-def test_auto_renders_what_the_cluster_knows_and_nothing_else(tmp_path: Path) -> None:
-    """The engine here knows the built-in APIs only, so one of them stands for the operator's."""
+def test_auto_renders_only_kinds_that_the_cluster_supports(tmp_path: Path) -> None:
+    """This Helm engine knows only the built-in APIs, so one of them stands for the operator's."""
     assert not [m for m in render({}) if m["kind"] in OF_THE_OPERATOR]
 
     copy = tmp_path / "disagg-node"
@@ -86,7 +86,7 @@ def test_auto_renders_what_the_cluster_knows_and_nothing_else(tmp_path: Path) ->
     assert answer == {"known": True, "unknown": None}
 
 
-def test_dashboards_are_the_repositorys_under_the_sidecars_label() -> None:
+def test_the_repositorys_dashboards_have_the_sidecar_label() -> None:
     manifests = render({})
 
     found: dict[str, str] = {}
@@ -100,7 +100,7 @@ def test_dashboards_are_the_repositorys_under_the_sidecars_label() -> None:
     }
 
 
-def test_the_dashboards_lead_to_where_the_runbooks_are() -> None:
+def test_the_dashboards_link_to_the_configured_runbooks() -> None:
     wiki = {"runbooks": "https://wiki.example/disagg/", "runbookEnding": ".html"}
     manifests = render({"prometheusRule": wiki})
 

@@ -29,7 +29,7 @@ def launch(**values: Any) -> dict[str, Any]:
     return {"profile": "launch", "launch": {"groups": {"a": GROUP}} | values}
 
 
-def test_what_make_chart_writes_is_what_is_committed() -> None:
+def test_the_generated_chart_files_are_committed() -> None:
     written = generated()
 
     assert {name: (CHART / name).read_text(encoding="utf-8") for name in written} == written
@@ -214,7 +214,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("values", "words"), REFUSED.values(), ids=REFUSED)
-def test_wrong_values_are_refused_with_their_place(values: dict[str, Any], words: str) -> None:
+def test_invalid_values_are_refused_with_their_path(values: dict[str, Any], words: str) -> None:
     with pytest.raises(HelmError, match=words):
         render(values)
 
@@ -253,19 +253,19 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("values", ACCEPTED.values(), ids=ACCEPTED)
-def test_what_only_looks_wrong_is_rendered(values: dict[str, Any]) -> None:
+def test_unusual_but_valid_values_are_rendered(values: dict[str, Any]) -> None:
     assert render(values)
 
 
 @pytest.mark.parametrize("block", DOCUMENTED)
-def test_what_the_documentation_shows_are_values(block: str) -> None:
+def test_documented_examples_are_valid_values(block: str) -> None:
     hash_of_bcrypt = "$2y$10$" + "a" * 53
 
     assert render(yaml.safe_load(block.replace("$2y$10$…", hash_of_bcrypt)))
 
 
-def test_values_of_a_parent_chart_are_let_through() -> None:
-    """As a dependency the chart is handed the parent's `global` values, too."""
+def test_global_values_of_a_parent_chart_are_accepted() -> None:
+    """As a dependency, the chart also receives the parent's `global` values."""
     assert render({"global": {"team": "inference"}})
 
 
@@ -282,8 +282,8 @@ def shape(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
         yield from shape(below, f"{above}{key}.")
 
 
-def test_the_schema_has_no_value_that_values_yaml_has_not() -> None:
-    """The other way round, Helm itself holds the defaults against the schema."""
+def test_every_value_of_the_schema_is_in_values_yaml() -> None:
+    """Helm itself checks the defaults against the schema."""
     assert set(shape(SCHEMA)) - set(keys(defaults())) == {"global"}
 
 

@@ -37,7 +37,7 @@ def probes_of(case: str) -> list[dict[str, Any]]:
 
 
 @every_case
-def test_probes_ask_the_daemon_as_the_page_is_served(case: str) -> None:
+def test_probes_match_how_the_page_is_served(case: str) -> None:
     web = values_of(case).get("web", {})
     if "basicAuthUsers" in web or "existingSecret" in web:
         # The page asks for a password on every path, and the kubelet has none.
@@ -51,7 +51,7 @@ def test_probes_ask_the_daemon_as_the_page_is_served(case: str) -> None:
     assert all(probe in allowed for probe in probes_of(case))
 
 
-def test_probes_are_those_that_one_asks_for() -> None:
+def test_the_kind_of_probes_is_configurable() -> None:
     web = values_of("own-web-config")["web"] | {"probes": "http"}
 
     [container] = pods(render({"web": web}))["rel-disagg-node"]["containers"]
@@ -74,7 +74,7 @@ def test_tls_and_users_are_in_a_secret_and_nowhere_else(tmp_path: Path) -> None:
         },
         "basic_auth_users": users,
     }
-    # The daemon takes it, down to the certificates that a Secret brings.
+    # The daemon accepts it, except for the certificates that a Secret provides.
     text = secret["stringData"]["web-config.yaml"].replace("/etc/disagg-web", str(tmp_path))
     (tmp_path / "web.yaml").write_text(text, encoding="utf-8")
     _, findings, _ = understand(read(tmp_path / "web.yaml"))
@@ -88,7 +88,7 @@ def test_tls_and_users_are_in_a_secret_and_nowhere_else(tmp_path: Path) -> None:
     assert "--web-config=/etc/disagg-web/web-config.yaml" in container["args"]
 
 
-def test_a_web_config_of_ones_own_is_mounted_as_it_is() -> None:
+def test_an_existing_secret_with_a_web_config_is_mounted() -> None:
     manifests = render(values_of("own-web-config"))
 
     assert not [manifest for manifest in manifests if manifest["kind"] == "Secret"]

@@ -18,11 +18,11 @@ PLAN = simulated_cluster(Path("/usr/bin/prometheus"), 9847)
 INTERFACE_NAME_CHARACTERS = 15
 
 
-def test_a_plan_is_read_as_it_was_written() -> None:
+def test_a_plan_round_trips_through_json() -> None:
     assert from_json(PLAN.to_json()) == PLAN
 
 
-def test_the_node_files_are_right_and_name_nodes_and_cluster() -> None:
+def test_the_node_files_are_valid_and_name_nodes_and_cluster() -> None:
     configs = [
         from_mapping(yaml.safe_load(PLAN.files[f"{PLAN.logs}/{name}.yaml"]), name) for name in NODES
     ]
@@ -34,7 +34,7 @@ def test_the_node_files_are_right_and_name_nodes_and_cluster() -> None:
     ]
 
 
-def test_the_planner_file_is_right(tmp_path: Path) -> None:
+def test_the_planner_file_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "planner.yaml"
     file.write_text(PLAN.files[f"{PLAN.logs}/planner.yaml"], encoding="utf-8")
 
@@ -54,13 +54,13 @@ def test_prometheus_scrapes_all_nodes_as_one_cluster_with_our_rules() -> None:
 @pytest.mark.parametrize(
     ("first", "ports"), [(9847, [9847, 9848, 9849, 9850, 9851]), (0, [0, 0, 0, 0, 0])]
 )
-def test_the_doors_take_ports_in_a_row_or_any(first: int, ports: list[int]) -> None:
+def test_the_doors_have_consecutive_ports_or_any_free_ones(first: int, ports: list[int]) -> None:
     plan = simulated_cluster(Path("prometheus"), first)
 
     assert [door.port for door in plan.doors] == ports
 
 
-def test_links_are_called_as_their_machines_are() -> None:
+def test_links_are_named_after_their_machines() -> None:
     made = [argv for argv in preparation(PLAN) if argv[:4] == ("ip", "link", "add", "name")]
 
     names = [argv[4] for argv in made]

@@ -15,7 +15,7 @@ from scripts.local_cluster.sandbox import (
 
 REFUSING = "#!/bin/sh\necho 'unshare: unshare failed: Operation not permitted' >&2\nexit 1\n"
 ONLY_FOR_USERS = '#!/bin/sh\ncase "$*" in *--user*) exit 0 ;; esac\nexit 1\n'
-# The probe is let through, what is run then is not.
+# The probe succeeds; the program that is run afterwards does not.
 ENDING_AT_ONCE = '#!/bin/sh\ncase "$*" in *local_cluster.inside*) exit 3 ;; esac\nexit 0\n'
 _ask = usable_flags.__wrapped__
 
@@ -28,7 +28,7 @@ def programs(folder: Path, unshare: str) -> str:
     return str(folder)
 
 
-def test_a_program_that_is_missing_is_named_with_its_package(
+def test_a_missing_program_is_reported_with_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", programs(tmp_path, REFUSING))
@@ -37,7 +37,7 @@ def test_a_program_that_is_missing_is_named_with_its_package(
     assert missing_programs() == "ip: not installed; on Debian and Ubuntu: apt-get install iproute2"
 
 
-def test_a_machine_that_allows_none_says_what_was_refused_and_what_changes_it(
+def test_refused_namespaces_are_reported_with_the_reason_and_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", programs(tmp_path, REFUSING))
@@ -46,19 +46,19 @@ def test_a_machine_that_allows_none_says_what_was_refused_and_what_changes_it(
         _ask()
 
 
-def test_where_only_users_may_make_them_a_user_namespace_is_made(
+def test_a_user_namespace_is_used_where_no_other_is_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container whose root may not."""
+    """As in a container whose root may create no namespace without a user namespace."""
     monkeypatch.setenv("PATH", programs(tmp_path, ONLY_FOR_USERS))
 
     assert _ask()[:2] == ("--user", "--map-root-user")
 
 
-def test_namespaces_that_end_at_once_are_told_with_the_way_out(
+def test_namespaces_that_end_at_once_are_reported_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However much it was to be told."""
+    """Even if the plan sent to them is a megabyte long."""
     monkeypatch.setenv("PATH", programs(tmp_path, ENDING_AT_ONCE))
     monkeypatch.setattr("scripts.local_cluster.sandbox.usable_flags", _ask)
     files = {"/run/large": "x" * 1_000_000}
