@@ -81,7 +81,7 @@ def seen(status: EngineStatus) -> bool:
     return status.up and bool(status.model_name)
 
 
-def test_a_scan_without_a_daemon_repeats_nothing_either(
+def test_a_scan_without_a_daemon_repeats_no_hostile_text(
     engines: Callable[..., FakeEngine],
 ) -> None:
     hostile = engines("vllm", arguments=HOSTILE_ARGUMENTS, environment=HOSTILE_ENVIRONMENT)

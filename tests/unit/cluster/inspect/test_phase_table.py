@@ -96,7 +96,7 @@ def test_without_attributed_time_or_with_an_older_daemon_there_are_no_shares() -
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"made_at": 1}', b"[" * 100_000])
-def test_another_answer_is_no_view(text: bytes) -> None:
+def test_an_answer_that_is_no_view_is_refused(text: bytes) -> None:
     with pytest.raises(NotOurViewError):
         read_shares(text)
 

@@ -224,6 +224,6 @@ def test_a_truncated_or_endless_page_is_an_error(rest: bytes, told: str) -> None
         ("tls_config: {cert_file: ca.pem}\n", "tls_config.cert_file: not what it should be"),
     ],
 )
-def test_files_that_cannot_be_used_are_named(text: str, told: str, tmp_path: Path) -> None:
+def test_unusable_files_are_reported(text: str, told: str, tmp_path: Path) -> None:
     with serving(Access(tls=server_context())) as port, pytest.raises(ConfigError, match=told):
         fetch(Target(f"https://127.0.0.1:{port}", key(tmp_path, text)), "/metrics", 10.0)

@@ -53,7 +53,7 @@ def test_a_name_that_yaml_would_misread_stays_text() -> None:
     assert labels == {"node": "0123", "cluster": "no"}
 
 
-def test_the_named_prometheus_is_taken_before_the_one_on_the_path() -> None:
+def test_the_configured_prometheus_is_preferred_to_the_one_on_the_path() -> None:
     installed = {"prometheus": "/usr/bin/prometheus", "/opt/p/prometheus": "/opt/p/prometheus"}.get
 
     assert find_prometheus({}, installed) == Path("/usr/bin/prometheus")

@@ -117,7 +117,7 @@ def test_an_unreachable_address_is_reported(prometheus: Client) -> None:
         prometheus("http://127.0.0.1:1").query_range("up", 0, 60, 60, 1.0)
 
 
-def test_a_base_url_that_is_none_is_an_error_of_ours(prometheus: Client) -> None:
+def test_an_invalid_base_url_is_a_prometheus_error(prometheus: Client) -> None:
     with pytest.raises(PrometheusError, match="no answer from"):
         prometheus("localhost").query_range("up", 0, 60, 60)
 
@@ -138,7 +138,7 @@ def test_a_label_may_be_called_values(base_url: str, prometheus: Client) -> None
     assert found == [Samples({"values": "a"}, ((60.0, 1.0),))]
 
 
-def test_stored_samples_are_asked_for_at_an_instant(base_url: str, prometheus: Client) -> None:
+def test_stored_samples_are_queried_at_an_instant(base_url: str, prometheus: Client) -> None:
     assert prometheus(base_url).query_samples("up[1m]", 90.5) == []
     assert Stub.asked == [("/api/v1/query", {"query": "up[1m]", "time": "90.500"}, None)]
 
@@ -156,7 +156,7 @@ def test_stored_samples_are_asked_for_at_an_instant(base_url: str, prometheus: C
         ("no values", "does not answer like a Prometheus"),
     ],
 )
-def test_an_answer_without_series_says_why(
+def test_an_answer_without_series_is_reported_with_its_reason(
     base_url: str, expr: str, said: str, prometheus: Client
 ) -> None:
     with pytest.raises(PrometheusError, match=said):

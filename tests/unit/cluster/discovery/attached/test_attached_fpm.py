@@ -237,7 +237,7 @@ def test_several_sources_of_steps_count_as_one() -> None:
         (found({PORT: "20380"}, kind="sglang"), ()),
     ],
 )
-def test_where_an_engine_publishes_is_known_from_how_it_was_started(
+def test_publishing_addresses_are_derived_from_arguments_and_environment(
     engine: FoundEngine, addresses: tuple[str, ...]
 ) -> None:
     assert addresses_of(engine) == addresses

@@ -405,7 +405,7 @@ def test_an_unregistered_dynamo_worker_that_answers_is_reported(
     assert (told.worker, told.registered) == expected
 
 
-def test_no_counter_of_the_node_decreases_when_engines_come_and_go() -> None:
+def test_no_counter_of_the_node_decreases_when_engines_are_added_or_removed() -> None:
     node, last = Node(), 0.0
     for number in range(40):
         here = [engine(f"e{n}", n) for n in range(3) if (number >> n) & 1]
@@ -417,7 +417,7 @@ def test_no_counter_of_the_node_decreases_when_engines_come_and_go() -> None:
         last = now
 
 
-def test_endlessly_many_engines_leave_only_one_sum() -> None:
+def test_any_number_of_removed_engines_leaves_only_one_sum() -> None:
     node = Node()
     for number in range(300):
         one = engine(f"e{number}", number)

@@ -76,7 +76,7 @@ def test_a_worker_is_found_with_its_role_its_id_and_where_it_listens(tmp_path: P
 
 
 @pytest.mark.parametrize("word", ["decode", "aggregated"])
-def test_the_model_card_tells_the_role(tmp_path: Path, word: str) -> None:
+def test_the_role_is_read_from_the_model_card(tmp_path: Path, word: str) -> None:
     write(tmp_path, "instances", "a", ENDPOINT | {"component": "backend"})
     write(tmp_path, "mdc", "a", CARD | {"card_json": {"worker_type": word}})
 

@@ -59,7 +59,7 @@ def test_the_image_gives_the_kind_if_arguments_do_not(image: str, kind: str) -> 
     assert (seen.sure, seen.kind) == (bool(kind), kind)
 
 
-def test_a_pod_lends_its_labels_to_the_engine_process_in_it() -> None:
+def test_an_engine_process_in_a_pod_has_the_pods_labels() -> None:
     [lends] = observations(replace(POD, containers=(Container("c", image="own/image"),)))
     process = Observation(
         finder=Finder.PROCESSES,
@@ -94,7 +94,7 @@ def test_a_deleted_pod_drains_and_a_finished_one_is_ignored() -> None:
     assert seen.draining
 
 
-def test_the_gpus_are_those_that_the_kubelet_handed_out() -> None:
+def test_the_gpus_are_those_that_the_kubelet_allocated() -> None:
     holder = GpuHolder(UUID, "llama-prefill-0", "team", "main", share_of=1)
     finder = PodFinder(lambda: [POD], lambda: [holder], [Device(UUID, 0, "H100", "nvidia0")])
 

@@ -174,7 +174,7 @@ def test_a_reused_pid_is_another_process(tmp_path: Path) -> None:
     assert table.read()[7].argv == ("vllm", "serve", "a")
 
 
-def test_a_process_is_young_again_where_a_pid_is_used_again(tmp_path: Path) -> None:
+def test_a_process_with_a_reused_pid_is_rescanned_as_young(tmp_path: Path) -> None:
     """A shell that becomes an engine within its first scans is found at the next one."""
     table = ProcessTable(tmp_path)
     process(tmp_path, 7, "bash start.sh")

@@ -41,7 +41,9 @@ def watch_of(url: str) -> PodWatch:
 
 
 @told
-async def test_pods_come_change_and_go(cluster: tuple[FakeApiServer, str]) -> None:
+async def test_added_changed_and_deleted_pods_are_followed(
+    cluster: tuple[FakeApiServer, str],
+) -> None:
     api, url = cluster
     api.put(pod_json("old", labels={"llm-d.ai/role": "prefill"}))
     watch = watch_of(url)

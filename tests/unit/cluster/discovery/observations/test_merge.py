@@ -96,7 +96,7 @@ def test_containers_of_one_pod_are_separate_engines() -> None:
         (None, None, None, None),
     ],
 )
-def test_devices_are_those_of_the_finder_that_knows_best(
+def test_devices_are_those_of_the_most_reliable_finder(
     listed: Any, driver: Any, kubelet: Any, expected: Any
 ) -> None:
     """What a person listed, else what the driver reports, else what was allocated."""

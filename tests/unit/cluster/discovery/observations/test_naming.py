@@ -72,12 +72,12 @@ def test_a_present_engine_keeps_its_name_from_a_similar_one() -> None:
     ]
 
 
-def test_the_names_of_our_own_workers_are_never_given() -> None:
+def test_the_names_of_our_own_workers_are_never_assigned() -> None:
     assert names(EngineNames(["router", "w"]), engine("w"), engine("router")) == ["w-2", "router-2"]
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", "a-2", "A", "é"]), unique=True), max_size=8))
-def test_names_stay_unique_as_engines_come_and_go(rounds: list[list[str]]) -> None:
+def test_names_stay_unique_when_engines_are_added_or_removed(rounds: list[list[str]]) -> None:
     book = EngineNames()
     for wishes in rounds:
         given = names(book, *(engine(proposed_name) for proposed_name in wishes))

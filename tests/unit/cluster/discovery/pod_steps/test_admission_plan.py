@@ -55,7 +55,7 @@ def test_no_folder_is_removed_while_the_api_server_is_silent() -> None:
 
 
 @pytest.mark.parametrize("name", ["..", "steps.sock", A.upper(), f"{A}x", "lost+found", ""])
-def test_names_that_are_no_uid_stay(name: str) -> None:
+def test_folders_not_named_by_a_uid_are_kept(name: str) -> None:
     assert plan_sockets([], [], {name: STRANGE_SECONDS + 1}, is_current=True) == Plan()
 
 
@@ -63,7 +63,7 @@ def test_an_invalid_uid_makes_no_path() -> None:
     assert plan_sockets([pod("../../etc")], [], {}, is_current=True) == Plan()
 
 
-def test_new_pods_displace_none() -> None:
+def test_new_pods_displace_no_existing_ones() -> None:
     uids = [str(uuid.UUID(int=at)) for at in range(MAX_SOCKETS + 2)]
     heard = uids[2:]
 

@@ -124,14 +124,14 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
 @pytest.mark.parametrize("name", sorted(pods()))
-def test_the_result_is_a_pod_that_kubernetes_takes(name: str, version: str) -> None:
+def test_the_result_is_a_valid_pod_for_kubernetes(name: str, version: str) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}} | pods()[name]
 
     kubernetes_validate.validate(pod, version, strict=True)
 
 
 @pytest.mark.parametrize("name", sorted(deployments()))
-def test_the_result_is_a_deployment_that_lost_nothing(name: str) -> None:
+def test_the_result_is_a_valid_deployment_with_all_settings_of_its_base(name: str) -> None:
     deployment = deployments()[name]
     bases = documents(EXAMPLES / "vllm" / "deployment.yaml") + documents(DATA / "llm-d-pd.yaml")
     base = next(each for each in bases if each["metadata"]["name"] == name)
@@ -172,7 +172,7 @@ def test_kustomize_makes_the_same_of_the_example(folder: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", sorted(pods()))
-def test_an_engine_can_read_what_it_gets_and_write_none_of_it(name: str) -> None:
+def test_the_volumes_added_to_an_engine_are_read_only(name: str) -> None:
     mounts = engine_of(name, pods()[name])["volumeMounts"]
 
     ours = [mount for mount in mounts if mount["name"].startswith("disagg-node-")]

@@ -77,7 +77,7 @@ def seen(name: str, index: int) -> tuple[Pod, Observation]:
 
 
 @pytest.mark.parametrize("name", sorted(SETS))
-def test_the_set_is_one_that_its_kind_allows(name: str) -> None:
+def test_the_set_matches_the_schema_of_its_kind(name: str) -> None:
     jsonschema.validate(SETS[name], SCHEMA)
 
 
@@ -92,7 +92,7 @@ def test_a_set_with_a_mistake_is_refused(wrong: Manifest) -> None:
 @pytest.mark.parametrize("version", ["1.29", "1.33", "1.37"])
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("name", sorted(SETS))
-def test_its_pods_are_pods_that_kubernetes_takes(name: str, index: int, version: str) -> None:
+def test_the_pods_of_the_set_are_valid_for_kubernetes(name: str, index: int, version: str) -> None:
     kubernetes_validate.validate(group_pod(name, index), version, strict=True)
 
 
@@ -108,7 +108,7 @@ def test_all_gpus_of_the_group_are_ranks_of_its_engine(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SETS))
-def test_the_leader_is_an_engine_of_its_role_and_asks_for_its_steps(name: str) -> None:
+def test_the_leader_is_an_engine_of_its_role_and_requests_steps(name: str) -> None:
     pod, engine = seen(name, 0)
 
     assert explain(engine.markers).role is ROLES[name]
@@ -118,7 +118,7 @@ def test_the_leader_is_an_engine_of_its_role_and_asks_for_its_steps(name: str) -
 
 
 @pytest.mark.parametrize("name", sorted(SETS))
-def test_the_worker_follows_its_leader_in_the_same_role_and_is_asked_for_nothing(name: str) -> None:
+def test_the_worker_is_a_follower_in_the_same_role_without_endpoints_or_steps(name: str) -> None:
     pod, engine = seen(name, 1)
 
     assert explain(engine.markers).role is ROLES[name]

@@ -107,7 +107,7 @@ async def test_any_user_may_connect_and_none_may_list_the_folder(heard: Heard) -
 
 
 @story
-async def test_a_pod_that_goes_takes_its_folder_with_it(heard: Heard) -> None:
+async def test_the_folder_of_a_deleted_pod_is_removed(heard: Heard) -> None:
     heard.keep(A, B)
     sender = sender_of(heard.root, A)
 
@@ -204,7 +204,7 @@ async def test_files_left_by_a_pod_are_not_removed(heard: Heard) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 @story
-async def test_a_folder_of_somebody_elses_is_not_used(heard: Heard) -> None:
+async def test_a_folder_of_another_user_is_not_used(heard: Heard) -> None:
     (heard.root / A).mkdir(parents=True)
     os.chown(heard.root / A, 12345, 12345)
 

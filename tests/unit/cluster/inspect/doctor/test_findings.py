@@ -327,7 +327,7 @@ def test_a_given_up_worker_is_reported_with_cause_and_remedy() -> None:
     assert finding.what.startswith("vllm-8000 was given up after 1 restart: ")
 
 
-def test_a_crashed_worker_is_wrong_and_a_paused_one_could_be_better() -> None:
+def test_a_crashed_worker_is_a_fault_and_a_paused_one_a_possible_improvement() -> None:
     waits = of(Level.WRONG, worker("backoff", cause="signal 9", left_seconds=3.0))
     [paused] = of(Level.BETTER, replace(WELL, workers=(WorkerFacts("w", "ready", paused=True),)))
 

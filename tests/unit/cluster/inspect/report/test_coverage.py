@@ -45,7 +45,7 @@ def test_before_the_rule_was_recorded_the_split_is_used(recorded: object) -> Non
     assert known.accounted_gpu_hours == pytest.approx(22.0)
 
 
-def test_coverage_never_exceeds_all() -> None:
+def test_coverage_never_exceeds_100_percent() -> None:
     """Rates overshoot by some percent."""
     known = coverage_of(half_a_week(**{ACCOUNTED: curve({(): (8.3,) * 4}, (1.0,) * 4)}))
 

@@ -33,7 +33,7 @@ def test_a_gap_is_a_gap_and_half_an_hour_weighs_half() -> None:
     assert report.shares == (0.4, None, pytest.approx(0.4), 0.4)
 
 
-def test_ratios_are_taken_last() -> None:
+def test_ratios_are_computed_from_sums_over_the_period() -> None:
     report = report_of(four_hours(), None, None)
 
     assert report.prefill_share_ratio == pytest.approx(0.4)
@@ -51,7 +51,7 @@ def test_a_ratio_of_less_than_a_gpu_second_has_no_value() -> None:
     assert report.prefill_decode_ratio is None
 
 
-def test_idle_time_is_told_by_reason_with_what_it_cost() -> None:
+def test_idle_time_is_reported_by_reason_with_its_cost() -> None:
     idle = report_of(four_hours(), None, None).idle
 
     assert [(share.name, share.gpu_hours, share.cost) for share in idle] == [

@@ -41,7 +41,7 @@ def points(svg: str, kind: str) -> list[list[tuple[float, float]]]:
     return [[tuple(map(float, p.split(","))) for p in each.split()] for each in found]  # type: ignore[misc] # pairs
 
 
-def test_areas_stand_on_each_other_and_break_at_a_gap() -> None:
+def test_areas_are_stacked_and_break_at_a_gap() -> None:
     svg = plots.stacked(PERIOD, {"a": (1, None, 2, 4), "b": (3, None, 0, 0)}, "GPUs", "label")
 
     first, second = points(svg, "a")
