@@ -89,7 +89,7 @@ def test_the_next_write_after_a_reader_is_gone_fails(pipe: tuple[int, int]) -> N
         stream.write("hears this\n")
 
 
-def test_a_descriptor_that_somebody_made_non_blocking_is_written_all_the_same(
+def test_output_to_a_non_blocking_descriptor_is_complete(
     pipe: tuple[int, int],
 ) -> None:
     reader, writer = pipe

@@ -189,7 +189,7 @@ def test_no_fixed_role_is_advised_for_a_switching_engine() -> None:
     )
 
 
-def test_only_sglang_is_said_to_need_an_option_for_its_page() -> None:
+def test_only_sglang_is_reported_to_need_an_option_for_its_page() -> None:
     steps = {
         kind: of(Level.WRONG, engine(up=False, kind=kind))[0].step for kind in ("vllm", "sglang")
     }
