@@ -11,7 +11,7 @@ S = 1_000_000_000
 IDLE = EnginePage("vllm", 2 * S, running=0.0, waiting=0.0)
 
 
-def test_an_idle_page_made_well_after_it_was_let_go_is_enough() -> None:
+def test_an_engine_is_idle_by_an_idle_page_scraped_well_after_it_was_removed() -> None:
     assert is_idle(IDLE, S, None, 0)
     assert is_idle(IDLE, S, 0.0, 2 * S)
 
@@ -29,7 +29,7 @@ def test_an_idle_page_made_well_after_it_was_let_go_is_enough() -> None:
         (IDLE, float("inf"), 0),
     ],
 )
-def test_it_is_not_while_anything_is_there_or_on_its_way_or_unknown(
+def test_an_engine_is_not_idle_while_requests_are_running_waiting_pending_or_unknown(
     page: EnginePage | None, pending: float, pending_ns: int
 ) -> None:
     assert not is_idle(page, S, pending, pending_ns)
@@ -40,7 +40,7 @@ def decoding(running: float, waiting: float, ended: float, t_ns: int = S) -> Eng
     return EnginePage("vllm", t_ns, running=running, waiting=waiting, serving=counts)
 
 
-def test_a_decode_engine_has_fetched_when_its_queue_was_empty_once_or_has_gone_by() -> None:
+def test_a_decode_engine_has_fetched_once_its_queue_was_empty_or_was_worked_off() -> None:
     then = decoding(4, 10, 100)
 
     assert not has_fetched(then, then)
@@ -52,5 +52,5 @@ def test_a_decode_engine_has_fetched_when_its_queue_was_empty_once_or_has_gone_b
     assert has_fetched(then, decoding(8, 12, 106, 2 * S))
 
 
-def test_one_that_began_anew_has_nothing_to_fetch() -> None:
+def test_a_restarted_decode_engine_has_nothing_to_fetch() -> None:
     assert has_fetched(decoding(4, 10, 100), decoding(1, 3, 2, 2 * S))

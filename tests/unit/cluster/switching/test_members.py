@@ -11,7 +11,7 @@ roles = st.sampled_from([Role.PREFILL, Role.DECODE])
 OURS = {"a", "b", "c"}
 
 
-def test_one_that_changed_its_role_leaves_and_joins() -> None:
+def test_a_member_with_a_changed_role_leaves_and_joins() -> None:
     desired = [Member("a", Role.DECODE, "m"), Member("b", Role.DECODE, "m")]
 
     changes = membership_changes(
@@ -25,7 +25,7 @@ def test_one_that_changed_its_role_leaves_and_joins() -> None:
     desired=st.dictionaries(st.sampled_from(sorted(OURS)), roles),
     present=st.dictionaries(urls, roles),
 )
-def test_after_the_changes_nothing_is_to_be_changed(
+def test_applied_membership_changes_leave_no_further_changes(
     desired: dict[str, Role], present: dict[str, Role]
 ) -> None:
     members = [Member(url, role, "m") for url, role in desired.items()]

@@ -1,4 +1,4 @@
-"""A router's engines are looked at, not remembered: one that forgot them is told again."""
+"""Membership follows what the router reports: a restarted router gets its engines again."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ class Router:
 
 
 class Kept:
-    """A membership that is looked at by hand."""
+    """A membership whose checks are run by the test."""
 
     def __init__(self) -> None:
         self.router = Router()
@@ -55,7 +55,7 @@ class Kept:
             asyncio.run(self.membership.check(executor))
 
 
-def test_engines_are_put_in_taken_out_and_told_again_to_a_router_that_began_anew() -> None:
+def test_engines_join_and_leave_and_join_again_after_a_router_restart() -> None:
     kept = Kept()
     kept.check()
     assert kept.membership.present == {"a": Role.PREFILL, "b": Role.DECODE}
@@ -69,7 +69,7 @@ def test_engines_are_put_in_taken_out_and_told_again_to_a_router_that_began_anew
     assert kept.changes == 2
 
 
-def test_what_a_router_has_is_not_known_while_it_does_not_run_or_refuses() -> None:
+def test_the_members_of_a_router_are_unknown_while_it_does_not_run_or_refuses() -> None:
     kept = Kept()
     kept.check()
     kept.pid = None
@@ -87,7 +87,7 @@ def test_what_a_router_has_is_not_known_while_it_does_not_run_or_refuses() -> No
     assert kept.membership.present == {"a": Role.PREFILL, "b": Role.DECODE}
 
 
-def test_what_a_router_had_is_not_believed_once_it_no_longer_answers() -> None:
+def test_the_members_of_a_router_become_unknown_when_it_stops_answering() -> None:
     kept = Kept()
     kept.check()
     kept.router.broken = True

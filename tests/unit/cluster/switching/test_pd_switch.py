@@ -1,4 +1,4 @@
-"""What an engine can is what it says, and what it says it has done is only told."""
+"""An engine's capability is what it reports; its answer to a switch is only a claim."""
 
 import pytest
 
@@ -10,12 +10,12 @@ from support.sglang_standin import SglangStandin, sglang_standin
 SGLANG, VLLM = SglangSwitch(), VllmRole()
 
 
-def test_sglang_that_can_switch_says_so_and_tells_its_live_role() -> None:
+def test_sglang_with_role_switching_reports_the_capability_and_its_live_role() -> None:
     with sglang_standin(SglangStandin("decode")) as engine:
         assert SGLANG.capability(engine.url, "") == RoleCapability(Role.DECODE, in_place=True)
 
 
-def test_sglang_without_its_argument_is_not_asked_to_switch() -> None:
+def test_sglang_without_the_argument_cannot_switch_in_place() -> None:
     with sglang_standin(SglangStandin(enabled=False)) as engine:
         told = SGLANG.capability(engine.url, "")
 
@@ -24,13 +24,13 @@ def test_sglang_without_its_argument_is_not_asked_to_switch() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"[]", b"null", b"{", b'{"internal_states": 7}'])
-def test_garbage_is_no_capability(garbage: bytes) -> None:
+def test_an_invalid_response_gives_no_capability(garbage: bytes) -> None:
     with sglang_standin(SglangStandin(garbage=garbage)) as engine:
         assert not SGLANG.capability(engine.url, "").in_place
         assert not SGLANG.switch(engine.url, Role.DECODE, "").done
 
 
-def test_an_engine_that_is_gone_can_nothing() -> None:
+def test_an_unreachable_engine_has_no_capability() -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
 
     assert "Connection refused" in SGLANG.capability(nowhere, "").why_not
@@ -38,7 +38,7 @@ def test_an_engine_that_is_gone_can_nothing() -> None:
     assert not VLLM.capability(nowhere, "").in_place
 
 
-def test_a_switch_is_asked_for_by_its_role_and_answered_in_the_engines_words() -> None:
+def test_a_switch_sends_the_new_role_and_returns_the_answer_of_the_engine() -> None:
     with sglang_standin(SglangStandin(api_key="k")) as engine:
         assert "HTTP 401" in SGLANG.capability(engine.url, "").why_not
         done = SGLANG.switch(engine.url, Role.DECODE, "k")
@@ -49,21 +49,21 @@ def test_a_switch_is_asked_for_by_its_role_and_answered_in_the_engines_words() -
         assert (again.done, again.text) == (True, "HTTP 200: already in target role")
 
 
-def test_a_busy_engine_refuses() -> None:
+def test_a_busy_engine_refuses_to_switch() -> None:
     with sglang_standin(SglangStandin(idle=False)) as engine:
         said = SGLANG.switch(engine.url, Role.DECODE, "")
 
     assert (said.done, said.text) == (False, "HTTP 400: not idle: drain first")
 
 
-def test_an_answer_is_no_proof() -> None:
-    """The one who lies is found out by what it does: see the tests of the move."""
+def test_a_successful_answer_does_not_prove_the_switch() -> None:
+    """A false answer is detected by the role reported afterwards: see the tests of the move."""
     with sglang_standin(SglangStandin(lies=True)) as engine:
         assert SGLANG.switch(engine.url, Role.DECODE, "").done
         assert SGLANG.capability(engine.url, "").role is Role.PREFILL
 
 
-def test_vllm_is_read_and_never_asked() -> None:
+def test_vllm_cannot_switch_in_place_and_gets_no_switch_request() -> None:
     with sglang_standin(SglangStandin()) as engine:
         told = VLLM.capability(engine.url, "")
 

@@ -1,4 +1,4 @@
-"""vllm-router is asked in its own words, and what it refuses is said in them."""
+"""vllm-router is called through its own API, and its refusals become errors."""
 
 import pytest
 
@@ -13,7 +13,7 @@ A = Member("http://127.0.0.1:1", Role.PREFILL, "m", 8998)
 B = Member("http://127.0.0.1:2", Role.DECODE, "")
 
 
-def test_engines_join_are_told_and_leave() -> None:
+def test_engines_join_are_listed_and_leave() -> None:
     with router_standin() as router:
         admin = RouterAdmin(router.url)
         assert admin.members() == {}
@@ -28,18 +28,18 @@ def test_engines_join_are_told_and_leave() -> None:
         assert router.joined == [joined, {"url": B.url, "worker_type": "decode"}]
 
 
-def test_a_router_that_takes_no_engines_says_so() -> None:
-    """As vllm-router does that was started without live membership."""
+def test_joining_a_router_without_live_membership_raises_its_error() -> None:
+    """As a vllm-router that was started without live membership answers."""
     with router_standin(takes=False) as router, pytest.raises(RouterRefusedError, match="HTTP 400"):
         RouterAdmin(router.url).join(A)
 
 
 @pytest.mark.parametrize("garbage", [b"", b"[]", b'{"workers": 1}', b'{"workers": [{}]}', b"{"])
-def test_garbage_is_no_list_of_engines(garbage: bytes) -> None:
+def test_an_invalid_list_of_engines_is_an_error(garbage: bytes) -> None:
     with router_standin(garbage=garbage) as router, pytest.raises(RouterRefusedError):
         RouterAdmin(router.url).members()
 
 
-def test_a_router_that_is_not_there_is_said() -> None:
+def test_an_unreachable_router_is_an_error() -> None:
     with pytest.raises(NoResponseError, match="refused"):
         RouterAdmin(f"http://127.0.0.1:{free_port()}").members()

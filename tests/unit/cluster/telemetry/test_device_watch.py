@@ -29,7 +29,7 @@ class EndsItsThread(NoDevices):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_sampler_whose_thread_has_ended_is_replaced_when_sweeps_are_taken_next() -> None:
+def test_an_ended_sampler_thread_is_replaced_at_the_next_ingest() -> None:
     source = EndsItsThread()
     watch = DeviceWatch(source, Ledger())
 

@@ -35,8 +35,8 @@ def reading(*ratios: tuple[int, float]) -> DeviceReading:
 TWO = [engine("a", 10, "GPU-0"), engine("b", 20, "GPU-0")]
 
 
-def test_engines_on_one_gpu_are_told_apart_by_their_processes() -> None:
-    """A worker process may be a grandchild; a stranger on the GPU is nobody's."""
+def test_engines_on_one_gpu_are_distinguished_by_their_processes() -> None:
+    """A worker process may be a grandchild; a foreign process belongs to no engine."""
     told = reading((11, 0.25), (12, 0.25), (20, 0.1), (31, 0.3))
 
     assert set(shares(TWO, [told], parents)) == {
@@ -45,18 +45,18 @@ def test_engines_on_one_gpu_are_told_apart_by_their_processes() -> None:
     }
 
 
-def test_an_engine_that_has_a_gpu_to_itself_needs_no_telling() -> None:
+def test_an_engine_alone_on_its_gpu_has_no_process_share() -> None:
     engines = [engine("a", 10, "GPU-0"), engine("b", 20, "GPU-1"), engine("gone", None, "GPU-0")]
 
     assert shares(engines, [reading((11, 0.25))], parents) == ()
 
 
-def test_what_was_not_sampled_has_no_share() -> None:
+def test_an_unsampled_engine_has_no_share() -> None:
     assert shares(TWO, [DeviceReading("GPU-0", 0)], parents) == ()
     assert shares(TWO, [reading((11, 0.25))], parents) == (GpuShare("a", "GPU-0", 0.25),)
 
 
-def test_samples_of_several_processes_are_no_more_than_the_whole() -> None:
+def test_the_summed_share_of_several_processes_is_at_most_1() -> None:
     told = reading((11, 0.75), (12, 0.75))
 
     assert shares(TWO, [told], parents) == (GpuShare("a", "GPU-0", 1.0),)
@@ -69,7 +69,7 @@ def listed(*processes: tuple[int, int | None], **more: Any) -> DeviceReading:
     return DeviceReading("GPU-0", 0, process_memory=processes, **more)
 
 
-def test_what_belongs_to_no_engine_is_foreign() -> None:
+def test_processes_of_no_engine_are_foreign() -> None:
     told = listed((11, 4 * GIB), (31, GIB), (0, GIB), process_ratios=((11, 0.5), (31, 0.25)))
 
     assert foreign_work([engine("a", 10, "GPU-0")], [told], parents) == (
@@ -77,7 +77,7 @@ def test_what_belongs_to_no_engine_is_foreign() -> None:
     )
 
 
-def test_where_there_is_nobody_else_nothing_is_foreign_whether_sampled_or_not() -> None:
+def test_without_foreign_processes_foreign_work_is_zero_whether_sampled_or_not() -> None:
     engines = [engine("a", 10, "GPU-0")]
 
     for ratios in (None, (), ((11, 0.5),)):
@@ -86,23 +86,23 @@ def test_where_there_is_nobody_else_nothing_is_foreign_whether_sampled_or_not() 
     assert foreign_work([], [listed()], parents) == (ForeignWork("GPU-0", 0.0, 0),)
 
 
-def test_a_stranger_of_whom_no_sample_is_told_has_memory_and_no_share() -> None:
+def test_foreign_work_without_samples_has_memory_and_no_share() -> None:
     assert foreign_work([], [listed((31, GIB))], parents) == (ForeignWork("GPU-0", None, GIB),)
     told = listed((31, None), (32, GIB), process_ratios=())
     assert foreign_work([], [told], parents) == (ForeignWork("GPU-0", 0.0, None),)
 
 
-def test_nothing_is_foreign_where_processes_are_not_listed() -> None:
+def test_without_listed_processes_there_is_no_foreign_work() -> None:
     told = DeviceReading("GPU-0", 0, process_ratios=((31, 0.5),))
 
     assert foreign_work([], [told], parents) == ()
 
 
 @pytest.mark.parametrize("pid", [None, 40])
-def test_an_engine_that_is_not_among_the_processes_is_no_stranger_to_itself(
+def test_foreign_work_is_unknown_while_a_ready_engine_has_no_listed_process(
     pid: int | None,
 ) -> None:
-    """Its pids are those of another namespace: 31 may be its own."""
+    """Its processes have pids of another namespace: 31 may be one of them."""
     hidden, starting = engine("a", pid, "GPU-0"), engine("a", pid, "GPU-0")
     starting = replace(starting, state=EngineState.STARTING)
 
@@ -110,7 +110,7 @@ def test_an_engine_that_is_not_among_the_processes_is_no_stranger_to_itself(
     assert foreign_work([starting], [listed((31, GIB))], parents) != ()
 
 
-def test_parents_are_read_once_for_as_long_as_a_process_is_there() -> None:
+def test_parents_are_read_once_while_a_process_exists() -> None:
     asked: list[int] = []
 
     def read(pid: int) -> tuple[int, ...]:

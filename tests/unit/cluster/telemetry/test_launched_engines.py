@@ -40,7 +40,7 @@ STARTING, READY, DRAINING = WorkerState.STARTING, WorkerState.READY, WorkerState
         (WorkerState.BACKOFF, None, True, False),
     ],
 )
-def test_an_engine_is_up_as_its_last_probe_says(
+def test_engine_up_reflects_state_and_last_probe(
     state: WorkerState, pid: int | None, answered: bool | None, up: bool | None
 ) -> None:
     workers = node(worker("w")).workers
@@ -53,7 +53,7 @@ def test_an_engine_is_up_as_its_last_probe_says(
 
 
 @pytest.mark.parametrize("served", [False, True])
-def test_one_that_served_before_is_asked_for_its_page_although_it_starts(served: bool) -> None:
+def test_a_starting_engine_is_scraped_only_if_it_served_before(served: bool) -> None:
     workers = node(worker("w")).workers
     registry = EngineRegistry(Ledger(), 1.0, served=lambda _name: served)
     engines = LaunchedEngines(workers, lambda _name: WorkerIdentity(), registry)
@@ -63,7 +63,7 @@ def test_one_that_served_before_is_asked_for_its_page_although_it_starts(served:
     assert registry.is_scraped("w") is served
 
 
-def test_one_that_was_let_go_is_shown_as_gone_until_it_was_scraped_a_last_time() -> None:
+def test_a_released_engine_is_shown_as_gone_for_the_linger_time() -> None:
     workers = node(worker("w"), worker("x", port=8101)).workers
     now_ns, device = 10**12, pseudo_device("w", 0)
     ledger = Ledger()
@@ -94,7 +94,7 @@ def test_one_that_was_let_go_is_shown_as_gone_until_it_was_scraped_a_last_time()
     assert registry.devices() == ()
 
 
-def test_one_that_is_launched_again_under_its_name_is_not_forgotten() -> None:
+def test_an_engine_launched_again_under_its_name_is_not_forgotten() -> None:
     workers = node(worker("w")).workers
     now_ns = 10**12
     registry = EngineRegistry(Ledger(), 1.0, clock_ns=lambda: now_ns)
@@ -110,8 +110,8 @@ def test_one_that_is_launched_again_under_its_name_is_not_forgotten() -> None:
     assert [status.engine for status in registry.statuses()] == ["w"]
 
 
-def test_one_that_goes_on_is_given_time_to_tell_its_steps() -> None:
-    """Its plugin looks for a daemon once a second: until then nothing less is taken for it."""
+def test_an_engine_that_served_before_counts_as_ready_from_its_start() -> None:
+    """Its plugin looks for a daemon once a second: until then no lesser source is selected."""
     workers = node(worker("w")).workers
     now_ns = 10**12
     registry = EngineRegistry(Ledger(), 1.0, served=lambda _name: True)
@@ -124,10 +124,10 @@ def test_one_that_goes_on_is_given_time_to_tell_its_steps() -> None:
     assert [subject.ready_ns for subject in registry.source_candidates()] == [now_ns]
 
 
-def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
+def test_steps_of_a_new_process_count_despite_the_silence_of_its_predecessor(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its steps are taken as soon as they are heard, not when silence is looked for next."""
+    """Its steps count as soon as they are received, not only after the next silence check."""
     now_ns = 10**12
     ledger = Ledger()
     registry = EngineRegistry(ledger, 1.0)
@@ -156,10 +156,10 @@ def test_a_new_process_is_not_judged_by_the_silence_of_the_one_before(
     asyncio.run(story())
 
 
-def test_that_an_engine_is_a_stand_in_is_said_until_its_next_process_begins(
+def test_a_simulated_engine_is_reported_as_such_until_its_next_process_starts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has made of the counters is no measurement while it waits to be started again."""
+    """Its counters remain simulated ones while it waits for a restart."""
     monkeypatch.setattr(
         "disagg_cluster.telemetry.steps.step_feed.in_session_of", lambda _leader, _pid: True
     )
@@ -187,7 +187,7 @@ def test_that_an_engine_is_a_stand_in_is_said_until_its_next_process_begins(
     assert said == [True, True, False]
 
 
-def test_a_death_whose_report_fails_is_reported_when_the_change_is_told_again(
+def test_an_exit_whose_report_failed_is_reported_when_the_change_is_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ledger, states = Ledger(), list[EngineState]()
@@ -209,7 +209,7 @@ def test_a_death_whose_report_fails_is_reported_when_the_change_is_told_again(
     assert states == [EngineState.GONE]
 
 
-def test_limits_that_could_not_be_read_at_the_start_are_read_when_it_is_ready(
+def test_step_limits_unreadable_at_start_are_read_when_the_engine_is_ready(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     registry = EngineRegistry(Ledger(), 1.0)
@@ -229,7 +229,7 @@ def test_limits_that_could_not_be_read_at_the_start_are_read_when_it_is_ready(
     assert [subject.step_tokens for subject in registry.source_candidates()] == [512]
 
 
-def test_it_runs_since_its_process_began_and_by_what_that_was_started_with() -> None:
+def test_start_time_and_step_limits_are_those_of_the_running_process() -> None:
     workers = node(worker("w")).workers
     registry = EngineRegistry(Ledger(), 1.0)
     engines = LaunchedEngines(workers, lambda _name: WorkerIdentity(), registry)

@@ -24,7 +24,7 @@ def worker(model: Path | str, **more: object) -> Worker:
     return Worker(name="w", role=Role.PREFILL, model=str(model), port=8100, **more)  # type: ignore[arg-type] # checked by it
 
 
-def test_a_model_in_a_folder_has_the_size_its_config_says(tmp_path: Path) -> None:
+def test_the_size_of_a_model_folder_is_read_from_its_config(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
 
     size = model_size(worker(tmp_path))
@@ -37,9 +37,7 @@ def test_a_model_in_a_folder_has_the_size_its_config_says(tmp_path: Path) -> Non
     "text",
     [None, "", "no json", "[]", "[" * 100_000, "{" + " " * MAX_CONFIG_BYTES + "}", '{"a": 1}'],
 )
-def test_a_folder_without_a_config_that_can_be_read_tells_nothing(
-    tmp_path: Path, text: str | None
-) -> None:
+def test_a_folder_without_a_readable_config_has_no_size(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "config.json").write_text(text)
 
@@ -49,7 +47,7 @@ def test_a_folder_without_a_config_that_can_be_read_tells_nothing(
 @pytest.mark.parametrize(
     "args", [("--dtype", "float32"), ("--quantization=fp8",), ("--kv_cache_dtype", "fp8")]
 )
-def test_an_engine_that_loads_something_else_has_no_size(
+def test_a_dtype_or_quantization_argument_leaves_the_size_unknown(
     tmp_path: Path, args: tuple[str, ...]
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
@@ -57,7 +55,7 @@ def test_an_engine_that_loads_something_else_has_no_size(
     assert model_size(worker(tmp_path, args=args)) is None
 
 
-def test_a_model_of_the_hub_and_a_stand_in_tell_nothing(tmp_path: Path) -> None:
+def test_a_hub_model_and_a_stand_in_have_no_size(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
 
     assert model_size(worker("meta-llama/Llama-3.1-8B-Instruct")) is None

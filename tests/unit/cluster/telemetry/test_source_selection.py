@@ -1,4 +1,4 @@
-"""Which source an engine is booked by, and that its books show it."""
+"""Which source an engine is attributed by, and that its account shows it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Node:
         self.engine = replace(ENGINE, role=role)
 
     def run(self, start: int, end: int, tokens: int = 10, **told: object) -> None:
-        """Let seconds pass: readings at 10 Hz, a look a second, a page unless told otherwise."""
+        """Let seconds pass: readings at 10 Hz, a selection a second, a page by default."""
         for second in range(start + 1, end + 1):
             for tick in range((second - 1) * 10 + 1, second * 10 + 1):
                 reading = DeviceReading("g0", tick * SECOND_NS // 10, busy_ratio=0.5)
@@ -68,7 +68,7 @@ class Node:
         return {phase: sum(s for (_, p), s in used.items() if p is phase) for phase in Phase}
 
 
-def test_an_engine_that_tells_no_steps_is_booked_by_its_page() -> None:
+def test_an_engine_without_steps_is_attributed_by_its_page() -> None:
     node = Node()
     node.run(0, 60)
     account = node.account()
@@ -79,7 +79,7 @@ def test_an_engine_that_tells_no_steps_is_booked_by_its_page() -> None:
     assert node.seconds()[Phase.PREFILL] == pytest.approx(busy / 2)
 
 
-def test_a_source_that_never_told_is_not_said_to_have_stopped(
+def test_a_source_that_never_reported_is_not_logged_as_stopped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     node = Node()
@@ -89,13 +89,13 @@ def test_a_source_that_never_told_is_not_said_to_have_stopped(
     assert caplog.messages == ["e: measured by page", "e: measured by steps, no longer by page"]
 
 
-def test_a_plugin_that_has_not_yet_said_hello_is_waited_for() -> None:
+def test_no_source_is_selected_before_the_plugin_had_time_to_connect() -> None:
     node = Node()
     node.run(0, int(SETTLE_NS / SECOND_NS) - 1)
     assert node.account().method is Method.NONE
 
 
-def test_on_a_host_without_gpus_the_cpu_time_counts() -> None:
+def test_on_a_host_without_gpus_cpu_time_is_attributed() -> None:
     node = Node(device="cpu", role=Role.DECODE)
     node.run(0, 60)
     assert node.account().method is Method.PAGE_CPU
@@ -106,7 +106,7 @@ def test_on_a_host_without_gpus_the_cpu_time_counts() -> None:
 
 
 @pytest.mark.parametrize(("role", "phase"), [(Role.PREFILL, "prefill"), (Role.DECODE, "decode")])
-def test_an_engine_that_tells_nothing_is_booked_by_its_role(role: Role, phase: str) -> None:
+def test_an_engine_without_steps_and_page_is_attributed_by_its_role(role: Role, phase: str) -> None:
     node = Node(role=role)
     node.run(0, 60, page=None)
     assert node.account().method is Method.ROLE
@@ -114,14 +114,14 @@ def test_an_engine_that_tells_nothing_is_booked_by_its_role(role: Role, phase: s
     assert sum(node.seconds().values()) == node.seconds()[Phase(phase)]
 
 
-def test_a_mixed_engine_that_tells_nothing_is_not_guessed() -> None:
+def test_a_mixed_engine_without_steps_and_page_is_not_attributed() -> None:
     node = Node()
     node.run(0, 60, page=None)
     assert node.account().method is Method.NONE
     assert sum(node.seconds().values()) == 0
 
 
-def test_an_engine_that_does_not_serve_is_not_booked() -> None:
+def test_an_engine_that_is_not_ready_is_not_attributed() -> None:
     node = Node()
     node.run(0, 60, ready_ns=None)
     assert node.account().method is Method.NONE
@@ -136,8 +136,8 @@ def test_an_engine_that_is_gone_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("role", "phase"), [(Role.PREFILL, "prefill"), (Role.DECODE, "decode")])
-def test_a_followers_devices_are_its_time_and_its_role_the_phase(role: Role, phase: str) -> None:
-    """Nothing is waited for: from the first look on, half of each second is its."""
+def test_a_follower_is_attributed_by_its_device_activity_and_role(role: Role, phase: str) -> None:
+    """There is no settling time: half of each second is attributed from the first selection on."""
     node = Node(role=role)
     node.run(0, 60, page=None, part=FOLLOWER)
     assert (node.account().method, node.account().split) == (Method.FOLLOWER, Split.NONE)
@@ -145,8 +145,8 @@ def test_a_followers_devices_are_its_time_and_its_role_the_phase(role: Role, pha
     assert sum(node.seconds().values()) == node.seconds()[Phase(phase)]
 
 
-def test_what_a_followers_page_counts_is_its_leaders_and_counts_once() -> None:
-    """SGLang's ranks can each be made to tell of the same steps."""
+def test_tokens_on_the_page_of_a_follower_are_not_counted() -> None:
+    """Each rank of SGLang can be configured to report the same steps."""
     node = Node(role=Role.DECODE)
     node.run(0, 30, part=FOLLOWER)
     assert node.account().method is Method.FOLLOWER
@@ -154,8 +154,8 @@ def test_what_a_followers_page_counts_is_its_leaders_and_counts_once() -> None:
 
 
 @pytest.mark.parametrize("role", [Role.MIXED, Role.UNKNOWN])
-def test_a_follower_that_may_do_either_is_not_guessed(role: Role) -> None:
-    """What its devices do is active and no phase's: unattributed, for no record tells of it."""
+def test_a_follower_of_mixed_or_unknown_role_is_not_attributed(role: Role) -> None:
+    """Its device activity has no phase: it is unattributed, because no record covers it."""
     node = Node(role=role)
     node.run(0, 60, page=None, part=FOLLOWER)
     assert node.account().method is Method.NONE
@@ -165,15 +165,15 @@ def test_a_follower_that_may_do_either_is_not_guessed(role: Role) -> None:
     assert active == {Reason.NO_RECORD: pytest.approx(25, abs=3)}
 
 
-def test_a_follower_on_a_host_without_gpus_has_no_activity_to_be_booked_by() -> None:
+def test_a_follower_on_a_host_without_gpus_is_not_attributed() -> None:
     node = Node(device="cpu", role=Role.DECODE)
     node.run(0, 30, part=FOLLOWER)
     assert node.account().method is Method.NONE
 
 
 @pytest.mark.parametrize("role", [Role.MIXED, Role.DECODE])
-def test_a_follower_beside_its_leader_divides_its_time_as_that_does(role: Role) -> None:
-    """The leader says that a quarter is prefill; what its follower does, only its devices say."""
+def test_a_follower_splits_its_time_between_phases_as_its_leader_does(role: Role) -> None:
+    """The leader reports a quarter as prefill; the follower's devices give its activity."""
     node = Node(role=role)
     node.ledger.add_device(Device("g1", 1, "H100", "nvidia1"), 0)
     node.ledger.assign(Assignment("leader", Role.MIXED, ("g1",), EngineState.READY, 0, (8,), "m"))

@@ -1,4 +1,4 @@
-"""How each engine that serves TLS is known, as its certificate and its process change."""
+"""How engines that serve TLS are verified, as their certificates and processes change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(file: Path, name: str) -> bytes:
     return pem
 
 
-def test_an_engine_is_known_by_the_certificate_in_its_own_file(tmp_path: Path) -> None:
+def test_an_engine_is_verified_by_the_certificate_in_its_own_file(tmp_path: Path) -> None:
     write_files(tmp_path)
 
     client = clients(server(tmp_path / "cert.pem")).client("e", HERE)
@@ -51,7 +51,7 @@ def test_an_engine_is_known_by_the_certificate_in_its_own_file(tmp_path: Path) -
         assert fetch(base, 10.0, tls=client) == b"page"
 
 
-def test_another_server_at_its_port_is_not_believed(tmp_path: Path) -> None:
+def test_a_foreign_server_on_the_port_of_an_engine_is_rejected(tmp_path: Path) -> None:
     write(tmp_path / "cert.pem", "other")
     client = clients(server(tmp_path / "cert.pem")).client("e", HERE)
 
@@ -63,8 +63,8 @@ def test_another_server_at_its_port_is_not_believed(tmp_path: Path) -> None:
     assert caught.value.tls_fault in (TlsFault.NOT_PINNED, TlsFault.UNTRUSTED)
 
 
-def test_a_renewed_certificate_counts_and_so_does_the_one_before(tmp_path: Path) -> None:
-    """A server may take it up at once, later, or never."""
+def test_a_renewed_certificate_and_its_predecessor_are_both_accepted(tmp_path: Path) -> None:
+    """A server may load a renewed certificate at once, later, or never."""
     file = tmp_path / "cert.pem"
     write(file, "other")
     known = clients(server(file))
@@ -82,7 +82,7 @@ def test_a_renewed_certificate_counts_and_so_does_the_one_before(tmp_path: Path)
         assert fetch(base, 10.0, tls=known.client("e", HERE)) == b"page"
 
 
-def test_a_file_that_is_just_being_written_takes_nothing_away(tmp_path: Path) -> None:
+def test_a_truncated_or_missing_certificate_file_keeps_the_last_client(tmp_path: Path) -> None:
     file = tmp_path / "cert.pem"
     write_files(tmp_path)
     known = clients(server(file))
@@ -95,10 +95,10 @@ def test_a_file_that_is_just_being_written_takes_nothing_away(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("garbage", [b"AAAA", b"not!base64", b"\xff\xfe", b""])
-def test_a_file_spoiled_by_its_renewal_takes_nothing_away_either(
+def test_an_invalid_renewed_certificate_keeps_the_last_valid_one(
     garbage: bytes, tmp_path: Path
 ) -> None:
-    """Neither while it is spoiled nor once it is whole again."""
+    """Both while the file is invalid and once it is valid again."""
     write_files(tmp_path)
     file = tmp_path / "cert.pem"
     good = file.read_bytes()
@@ -114,7 +114,7 @@ def test_a_file_spoiled_by_its_renewal_takes_nothing_away_either(
             assert fetch(base, 10.0, tls=known.client("e", HERE)) == b"page"
 
 
-def test_what_an_earlier_process_showed_does_not_count_for_the_next(tmp_path: Path) -> None:
+def test_the_certificate_of_an_earlier_process_is_not_trusted_for_the_next(tmp_path: Path) -> None:
     file = tmp_path / "cert.pem"
     write_files(tmp_path)
     now = [EngineTlsServer(EngineTls(), str(file), ME, start_ticks(ME))]
@@ -128,7 +128,7 @@ def test_what_an_earlier_process_showed_does_not_count_for_the_next(tmp_path: Pa
     assert caught.value.fault is TlsFault.NO_TRUST
 
 
-def test_the_file_of_a_process_with_a_pid_that_was_given_out_again_is_not_its(
+def test_the_certificate_file_of_a_reused_pid_is_not_trusted(
     tmp_path: Path,
 ) -> None:
     write_files(tmp_path)
@@ -138,7 +138,7 @@ def test_the_file_of_a_process_with_a_pid_that_was_given_out_again_is_not_its(
     )
 
 
-def test_by_name_an_authority_comes_first_and_by_address_its_own_certificate(
+def test_host_names_are_verified_by_the_ca_and_addresses_by_the_pinned_certificate(
     tmp_path: Path,
 ) -> None:
     write_files(tmp_path)
@@ -150,7 +150,7 @@ def test_by_name_an_authority_comes_first_and_by_address_its_own_certificate(
     assert clients(named).client("e", HERE).verified is Verified.CA
 
 
-def test_where_its_own_certificate_cannot_be_seen_the_authority_decides_by_address_too(
+def test_without_a_certificate_file_addresses_are_verified_by_the_ca(
     tmp_path: Path,
 ) -> None:
     write_files(tmp_path)
@@ -159,14 +159,14 @@ def test_where_its_own_certificate_cannot_be_seen_the_authority_decides_by_addre
     assert clients(found).client("e", HERE).verified is Verified.CA
 
 
-def test_who_is_known_by_nothing_is_not_asked_unless_that_is_wanted() -> None:
+def test_an_engine_without_trust_is_an_error_unless_insecure_is_set() -> None:
     assert fault(EngineTlsServer()) is TlsFault.NO_TRUST
     assert fault(EngineTlsServer(EngineTls(), "/nowhere", ME)) is TlsFault.NO_TRUST
     insecure = EngineTlsServer(EngineTls(insecure=True))
     assert clients(insecure).client("e", HERE).verified is Verified.INSECURE
 
 
-def test_a_file_without_a_certificate_or_with_a_hostile_path_is_a_fault(tmp_path: Path) -> None:
+def test_an_invalid_certificate_file_or_path_is_a_tls_fault(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----")
 
     assert fault(server(tmp_path / "cert.pem")) is TlsFault.UNREADABLE
@@ -174,7 +174,7 @@ def test_a_file_without_a_certificate_or_with_a_hostile_path_is_a_fault(tmp_path
         assert fault(EngineTlsServer(EngineTls(), path, ME)) is TlsFault.NO_TRUST
 
 
-def test_the_authoritys_file_is_taken_anew_when_it_changes(tmp_path: Path) -> None:
+def test_the_ca_file_is_reloaded_when_it_changes(tmp_path: Path) -> None:
     write_files(tmp_path)
     known = clients(EngineTlsServer(EngineTls(ca_file=str(tmp_path / "ca.pem"))))
     first = known.client("e", HERE)

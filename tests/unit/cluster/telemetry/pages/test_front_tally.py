@@ -1,4 +1,4 @@
-"""What a frontend has counted, whichever of its processes wrote a page."""
+"""What a frontend has counted, whichever of its processes served the page."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def ended(tally: FrontTally, model: str = "m") -> float:
     return counts.totals[Total.ENDED_SUCCESS]
 
 
-def test_two_replicas_at_one_address_are_each_counted_on_from_their_own_page() -> None:
-    """At each turn of a load balancer the other's whole history would be counted else."""
+def test_replicas_at_one_address_are_each_counted_from_their_own_last_page() -> None:
+    """Otherwise each turn of a load balancer would count the whole history of a replica."""
     turns = (page(9000), page(400), page(9003), page(404), page(405), page(9010))
 
     assert ended(tallied(*turns)) == 10 + 5
 
 
-def test_what_replicas_have_counted_is_known_from_the_first_pages() -> None:
-    """The first turn to one that has counted more looks like growth, and counts nothing then."""
+def test_the_first_pages_set_the_baseline_of_each_replica() -> None:
+    """The first page of a replica with higher counts looks like growth, but must count nothing."""
     turns = (page(400), page(9000), page(403), page(9003), page(404))
 
     assert ended(tallied(*turns, first_pages=3)) == 3 + 1
 
 
-def test_that_replicas_answer_in_turn_is_known_when_two_have_come_back() -> None:
+def test_alternating_replicas_are_detected_once_two_have_answered_again() -> None:
     tally = tallied(page(9000), page(400), page(9003))
 
     assert not tally.answers_in_turn(3 * SECOND_NS)
@@ -59,21 +59,21 @@ def test_that_replicas_answer_in_turn_is_known_when_two_have_come_back() -> None
     assert not tally.answers_in_turn(round((5 + TURNS_SECONDS) * SECOND_NS))
 
 
-def test_restarts_however_many_are_no_turns() -> None:
-    """Of what a process counted before its first page nobody knows whether it is long ago."""
+def test_repeated_restarts_are_not_taken_for_alternating_replicas() -> None:
+    """When a process counted what its first page shows is unknown."""
     tally = tallied(page(100), page(110), page(4), page(7), page(2), page(3))
 
     assert ended(tally) == 10 + 3 + 1
     assert not tally.answers_in_turn(6 * SECOND_NS)
 
 
-def test_a_process_that_has_shown_nothing_yet_is_counted_from_its_first_request() -> None:
+def test_a_process_with_an_empty_page_is_counted_from_its_first_request() -> None:
     empty = FrontPage(RequestSource.FRONTEND, ())
 
     assert ended(tallied(page(100), empty, page(5), page(7))) == 7
 
 
-def test_a_restart_that_was_seen_counts_from_nothing_even_if_there_is_more_already() -> None:
+def test_after_an_observed_restart_counting_starts_from_zero_even_if_counts_are_higher() -> None:
     tally = tallied(page(100))
     tally.restart()
     tally.take(page(150), 2 * SECOND_NS)
@@ -87,10 +87,10 @@ def test_a_restart_that_was_seen_counts_from_nothing_even_if_there_is_more_alrea
     st.integers(2, 4),
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(0, 30)), max_size=40),
 )
-def test_all_that_replicas_do_is_counted_once_however_they_answer(
+def test_requests_of_replicas_are_counted_exactly_once_in_any_order_of_answers(
     apart: int, replicas: int, turns: list[tuple[int, int, int]]
 ) -> None:
-    """Of replicas that are further apart than what each does meanwhile."""
+    """If the counts of the replicas differ by more than each of them gains meanwhile."""
     start = [number * apart for number in range(replicas, 0, -1)]
     now = [(count, 0) for count in start]
     tally = tallied(*(page(count) for count in start))
@@ -104,7 +104,7 @@ def test_all_that_replicas_do_is_counted_once_however_they_answer(
     assert failed == sum(count for _, count in now)
 
 
-def test_models_beyond_the_bound_make_those_forgotten_that_are_served_no_more() -> None:
+def test_beyond_the_model_limit_models_no_longer_served_are_dropped() -> None:
     many = [f"model-{number}" for number in range(MOST_MODELS)]
     tally = tallied(page(1, 0, *many), page(5, 0, "new", *many[1:]))
 
@@ -115,14 +115,14 @@ def test_models_beyond_the_bound_make_those_forgotten_that_are_served_no_more() 
 @pytest.mark.parametrize(
     ("seconds", "is_stale"), [(STALE_SECONDS, False), (STALE_SECONDS + 1, True)]
 )
-def test_a_frontend_that_was_not_read_for_long_is_stale(seconds: float, is_stale: bool) -> None:
+def test_a_frontend_not_scraped_for_long_is_stale(seconds: float, is_stale: bool) -> None:
     counts = tallied(page(1), page(3)).counts(round((2 + seconds) * SECOND_NS))
 
     assert counts.is_stale is is_stale
     assert counts.by_model["m"].totals[Total.ENDED_SUCCESS] == 2
 
 
-def test_what_waits_is_that_of_the_latest_page() -> None:
+def test_waiting_requests_are_those_of_the_latest_page() -> None:
     def waiting(requests: float | None) -> FrontPage:
         model = EnginePage("dynamo_frontend", 0, "m", waiting=requests)
         return FrontPage(RequestSource.FRONTEND, (model,))

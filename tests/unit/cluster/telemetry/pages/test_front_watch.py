@@ -13,7 +13,7 @@ Told = bytes | DisaggError
 
 
 def page(started: int, model: str = "m") -> bytes:
-    """A frontend that was asked so often, and has answered all of it."""
+    """The page of a frontend that has started and answered so many requests."""
     counts = (model.encode(), started, model.encode(), started)
     return (
         b'dynamo_frontend_requests_started_total{model="%s"} %d\n'
@@ -22,7 +22,7 @@ def page(started: int, model: str = "m") -> bytes:
 
 
 def watched(*looks: Told, namespace: str = "") -> FrontWatch:
-    """The watch of one frontend after looks at the first page, and these."""
+    """The watch of one frontend after scrapes of the first page, and of these."""
     first = [look for look in looks if isinstance(look, bytes)][:1]
     told, over = [*first * (FIRST_PAGES - 1), *looks], asyncio.Event()
 
@@ -63,7 +63,7 @@ def status(watch: FrontWatch) -> CollectorStatus:
     return status
 
 
-def test_a_frontend_is_counted_from_the_first_look_on_and_through_its_restarts() -> None:
+def test_a_frontend_is_counted_from_the_first_scrape_and_across_restarts() -> None:
     watch = watched(page(100), page(103), page(2), page(7))
 
     [counts] = watch.counts()
@@ -73,7 +73,7 @@ def test_a_frontend_is_counted_from_the_first_look_on_and_through_its_restarts()
     assert status(watch).success
 
 
-def test_a_model_that_comes_later_is_counted_from_its_first_request() -> None:
+def test_a_model_that_appears_later_is_counted_from_its_first_request() -> None:
     watch = watched(page(100), page(100) + page(3, "new"), page(101) + page(5, "new"))
 
     assert (arrived(watch), arrived(watch, "new")) == (1, 5)
@@ -82,32 +82,32 @@ def test_a_model_that_comes_later_is_counted_from_its_first_request() -> None:
 @pytest.mark.parametrize(
     "look", [DisaggError("nobody answers"), b"<html>\n", b"vllm:num_requests_running 1\n"]
 )
-def test_a_look_that_failed_takes_nothing_away(look: Told) -> None:
+def test_a_failed_scrape_loses_no_counts(look: Told) -> None:
     watch = watched(page(100), look, page(104), look)
 
     assert arrived(watch) == 4
 
 
-def test_replicas_that_answer_in_turn_at_one_address_fail_its_collector() -> None:
+def test_alternating_replicas_at_one_address_fail_the_collector() -> None:
     watch = watched(page(100), page(7), page(101), page(8), page(102))
 
     assert arrived(watch) == 2 + 1
     assert not status(watch).success
 
 
-def test_what_is_counted_goes_by_the_namespace_that_the_node_file_says() -> None:
+def test_counts_have_the_namespace_of_the_node_file() -> None:
     [counts] = watched(page(1), namespace="serving").counts()
 
     assert counts.namespace == "serving"
 
 
-def test_nothing_is_looked_at_where_no_frontend_is_named() -> None:
+def test_without_frontends_there_are_no_counts_and_no_collectors() -> None:
     watch = FrontWatch((), 1.0)
 
     assert (watch.counts(), watch.collectors()) == ((), ())
 
 
-def test_a_frontend_that_is_looked_at_every_two_minutes_is_no_stale_one_in_between() -> None:
+def test_a_frontend_scraped_every_two_minutes_is_not_stale_in_between() -> None:
     now_ns, read = 0, asyncio.Event()
 
     def fetch(_url: str, _deadline: float) -> bytes:

@@ -1,4 +1,4 @@
-"""What engines call their models, versions and workers fills no page, whatever they do."""
+"""The number of model, version and worker names on the page is bounded for any engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECOND_NS = 1_000_000_000
 HOUR_SECONDS = 3600
 
 
-def test_an_engine_with_a_new_value_each_second_gets_a_few_an_hour() -> None:
+def test_new_label_values_of_an_engine_are_limited_per_hour() -> None:
     values = LabelValues(128)
     shown = [
         values.label("liar", f"model-{second}", second * SECOND_NS)
@@ -27,7 +27,7 @@ def test_an_engine_with_a_new_value_each_second_gets_a_few_an_hour() -> None:
     assert len([value for value in shown if value is not None]) == 4 * PER_ENGINE
 
 
-def test_engines_that_lie_take_nothing_from_those_that_do_not() -> None:
+def test_engines_with_too_many_values_do_not_displace_those_of_others() -> None:
     values = LabelValues(128)
     for engine in range(63):
         for number in range(100):
@@ -36,7 +36,7 @@ def test_engines_that_lie_take_nothing_from_those_that_do_not() -> None:
     assert values.label("honest", "llama", 200) == "llama"
 
 
-def test_an_engine_keeps_the_value_that_it_goes_on_using() -> None:
+def test_a_value_in_use_is_kept() -> None:
     values = LabelValues(128)
     for hour in range(48):
         now_ns = hour * HOUR_SECONDS * SECOND_NS
@@ -46,8 +46,8 @@ def test_an_engine_keeps_the_value_that_it_goes_on_using() -> None:
         assert "llama" not in values.forget_unused(now_ns)
 
 
-def test_values_that_are_few_are_never_forgotten() -> None:
-    """A node with some models keeps what each of them has used, for good."""
+def test_values_up_to_the_kept_number_are_never_forgotten() -> None:
+    """A node with a few models keeps all their values for good."""
     values = LabelValues(128)
     for number in range(KEPT_VALUES):
         values.label(f"e{number}", f"model-{number}", number)
@@ -55,7 +55,7 @@ def test_values_that_are_few_are_never_forgotten() -> None:
     assert values.forget_unused(1000 * UNUSED_NS) == ()
 
 
-def test_of_too_many_values_those_unused_for_longest_are_forgotten() -> None:
+def test_beyond_the_kept_number_the_longest_unused_values_are_forgotten() -> None:
     values = LabelValues(128)
     for number in range(KEPT_VALUES + 3):
         values.label(f"e{number}", f"model-{number}", number)
@@ -66,7 +66,7 @@ def test_of_too_many_values_those_unused_for_longest_are_forgotten() -> None:
     assert values.forget_unused(9 * UNUSED_NS) == ()
 
 
-def test_a_value_is_one_short_line_of_what_can_be_printed() -> None:
+def test_a_value_is_truncated_and_stripped_of_control_characters() -> None:
     values = LabelValues(5)
 
     assert values.label("e", "a\nb\x1bcdefgh", 0) == "abc"
@@ -79,18 +79,18 @@ Looks = st.lists(
 
 
 @given(Looks)
-def test_the_memory_is_bounded_whoever_says_what(jobs: Looks) -> None:
+def test_memory_is_bounded_for_any_values(jobs: Looks) -> None:
     values, now_ns = LabelValues(128), 0
     for engine, number, seconds in jobs:
         now_ns += seconds * SECOND_NS
         values.label(f"e{engine}", f"m{number}", now_ns)
         values.forget_unused(now_ns)
-        # Those of the last hour, and those that are kept though nobody uses them.
+        # Those of the last hour, and those that are kept although unused.
         assert len(values._used_ns) <= KEPT_VALUES + 41 * PER_ENGINE
     assert all(len(own) <= PER_ENGINE for own in values._by_engine.values())
 
 
-def test_engines_without_end_are_not_remembered_without_end() -> None:
+def test_the_number_of_remembered_engines_is_bounded() -> None:
     values = LabelValues(128)
     for number in range(MAX_ENGINES + 5):
         values.label(f"e{number}", "m", number)

@@ -46,7 +46,7 @@ def watch(
     keep_lines: Callable[[str, bytes], tuple[str, ...]] = nothing,
     over: Callable[[], None] = lambda: None,
 ) -> PageScraper:
-    """Watch two engines until something is true of what is known of them."""
+    """Scrape two engines until a condition on the scraper holds."""
 
     async def story(bases: dict[str, str]) -> PageScraper:
         pages = PageScraper(lambda: bases, 0.05, lambda _engine: True, keep_lines=keep_lines)
@@ -73,7 +73,7 @@ def answering(url: str) -> bytes:
     return json.dumps({"version": "0.32.0"}).encode() if url.endswith("/version") else PAGE
 
 
-def test_a_readable_page_is_known_with_its_version_and_window() -> None:
+def test_a_valid_page_is_available_with_version_and_window() -> None:
     pages = watch(
         answering, lambda p: p.state("a").window is not None and p.state("b").window is not None
     )
@@ -85,7 +85,7 @@ def test_a_readable_page_is_known_with_its_version_and_window() -> None:
     assert successes(pages) == {"engine:a": True, "engine:b": True}
 
 
-def test_a_page_of_garbage_is_a_failed_collector_and_no_page() -> None:
+def test_an_invalid_page_is_absent_and_fails_its_collector() -> None:
     def answer(url: str) -> bytes:
         return b"<html>hello" if url == "http://a/metrics" else answering(url)
 
@@ -95,7 +95,7 @@ def test_a_page_of_garbage_is_a_failed_collector_and_no_page() -> None:
     assert successes(pages) == {"engine:a": False, "engine:b": True}
 
 
-def test_a_version_nested_too_deep_is_no_version() -> None:
+def test_a_version_response_nested_too_deep_is_ignored() -> None:
     def answer(url: str) -> bytes:
         return b"[" * 100_000 if url == "http://a/version" else answering(url)
 
@@ -105,7 +105,7 @@ def test_a_version_nested_too_deep_is_no_version() -> None:
     assert successes(pages) == {"engine:a": True, "engine:b": True}
 
 
-def test_an_unforeseen_error_over_one_page_is_a_failed_collector_and_hurts_no_other() -> None:
+def test_an_unexpected_error_in_one_page_fails_only_its_collector() -> None:
     def keep_lines(engine: str, _page: bytes) -> tuple[str, ...]:
         if engine == "a":
             raise ZeroDivisionError
@@ -122,7 +122,7 @@ def test_an_unforeseen_error_over_one_page_is_a_failed_collector_and_hurts_no_ot
     assert successes(pages) == {"engine:a": False, "engine:b": True}
 
 
-def test_an_engine_that_never_answers_delays_no_other() -> None:
+def test_an_engine_that_never_answers_does_not_delay_others() -> None:
     asked, hung = threading.Event(), threading.Event()
 
     def answer(url: str) -> bytes:
@@ -141,7 +141,7 @@ def test_an_engine_that_never_answers_delays_no_other() -> None:
     assert successes(pages) == {"engine:b": True}
 
 
-def test_a_page_that_is_lost_is_absent_not_frozen() -> None:
+def test_after_a_failed_scrape_the_page_is_absent_and_not_kept() -> None:
     broken = threading.Event()
 
     def answer(url: str) -> bytes:
@@ -162,7 +162,7 @@ def test_a_page_that_is_lost_is_absent_not_frozen() -> None:
     assert status.last_success_timestamp_seconds is not None
 
 
-def test_a_server_without_a_version_is_an_engine_all_the_same() -> None:
+def test_an_engine_without_a_version_endpoint_is_scraped() -> None:
     def answer(url: str) -> bytes:
         if url.endswith("/version"):
             raise NoPage
@@ -173,7 +173,7 @@ def test_a_server_without_a_version_is_an_engine_all_the_same() -> None:
     assert pages.state("a").version == ""
 
 
-def test_an_engine_without_a_process_is_not_asked() -> None:
+def test_an_engine_without_a_process_is_not_scraped() -> None:
     asked: list[str] = []
 
     def answer(url: str) -> bytes:
@@ -245,24 +245,24 @@ def served(*jobs: bytes | None, running: Callable[[int], bool] = lambda _look: T
         return asyncio.run(story(bases["a"]))
 
 
-def test_what_an_engine_served_is_counted_from_the_first_look_on() -> None:
+def test_served_requests_are_counted_from_the_first_scrape() -> None:
     assert served(counts(100), counts(103), counts(107)) == 7
 
 
-def test_a_look_that_failed_loses_no_count() -> None:
+def test_a_failed_scrape_loses_no_counts() -> None:
     assert served(counts(100), None, counts(107)) == 7
 
 
-def test_a_restart_between_two_looks_takes_nothing_away() -> None:
+def test_a_restart_between_two_scrapes_keeps_earlier_counts() -> None:
     assert served(counts(100), counts(110), counts(3)) == 13
 
 
-def test_the_process_after_one_that_was_seen_to_end_is_counted_from_zero() -> None:
-    """Also one that has served more already than the one before it ever did."""
+def test_a_process_started_after_an_observed_exit_is_counted_from_zero() -> None:
+    """Even if it has already served more than its predecessor."""
     assert served(counts(10), counts(20), counts(50), running=lambda job: job != 3) == 60
 
 
-def test_sglang_tells_its_version_elsewhere() -> None:
+def test_the_version_of_sglang_is_read_from_server_info() -> None:
     def answer(url: str) -> bytes:
         told = {"http://a/server_info": b'{"version": "0.5.23", "model_path": "m"}'}
         return told.get(url, b'sglang:num_running_reqs{tp_rank="0"} 1\n')
@@ -272,7 +272,7 @@ def test_sglang_tells_its_version_elsewhere() -> None:
     assert pages.state("a").version == "0.5.23"
 
 
-def test_an_engine_that_answers_as_another_kind_each_time_is_no_end_of_the_watch() -> None:
+def test_scraping_continues_when_the_engine_kind_changes_at_each_scrape() -> None:
     kinds = [b"vllm:num_requests_running 1\n", b"sglang:num_running_reqs 1\n"]
     told: set[str] = set()
 
@@ -292,7 +292,7 @@ def test_an_engine_that_answers_as_another_kind_each_time_is_no_end_of_the_watch
     assert pages.state("a").window is None
 
 
-def test_engines_that_come_and_go_are_followed_and_forgotten() -> None:
+def test_added_engines_are_scraped_and_removed_ones_forgotten() -> None:
     async def story(served: dict[str, str]) -> None:
         bases = {"a": served["a"]}
         pages = PageScraper(lambda: bases, 0.05, lambda _engine: True)
@@ -315,7 +315,7 @@ def test_engines_that_come_and_go_are_followed_and_forgotten() -> None:
         asyncio.run(story(served))
 
 
-def test_a_host_that_goes_by_a_name_is_looked_up() -> None:
+def test_host_names_are_resolved_and_unknown_ones_fail_their_collector() -> None:
     async def story(bases: dict[str, str]) -> PageScraper:
         named = {
             "a": bases["a"].replace("127.0.0.1", "localhost"),
@@ -334,7 +334,7 @@ def test_a_host_that_goes_by_a_name_is_looked_up() -> None:
         assert successes(asyncio.run(story(bases))) == {"engine:a": True, "engine:b": False}
 
 
-def test_what_is_no_address_is_a_failed_collector() -> None:
+def test_an_invalid_address_fails_its_collector() -> None:
     async def story() -> PageScraper:
         pages = PageScraper(lambda: {"a": "http://[::1"}, 0.05, lambda _engine: True)
         task = asyncio.create_task(pages.run())
@@ -349,7 +349,7 @@ def test_what_is_no_address_is_a_failed_collector() -> None:
 
 
 @pytest.mark.parametrize("where", ["/metrics", "/version"])
-def test_what_nobody_foresaw_in_asking_an_engine_fails_its_collector_alone(
+def test_an_unexpected_error_in_polling_an_engine_fails_only_its_collector(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Poisoned(ResponseParser):
@@ -374,8 +374,8 @@ def test_what_nobody_foresaw_in_asking_an_engine_fails_its_collector_alone(
     assert successes(pages) == {"engine:a": False, "engine:b": True}
 
 
-def test_a_connection_is_not_kept_past_the_end_of_its_process() -> None:
-    """What still answers on it is not the process that is started next on the same port."""
+def test_a_connection_is_not_reused_after_its_process_has_ended() -> None:
+    """The peer of the old connection is not the next process on the same port."""
     runs = threading.Event()
 
     def keep(connection: socket.socket, over: threading.Event) -> None:
@@ -405,9 +405,7 @@ def test_a_connection_is_not_kept_past_the_end_of_its_process() -> None:
     assert len(heads) == 2
 
 
-def test_an_engine_that_tells_another_version_each_time_it_is_asked_does_not_fill_the_page() -> (
-    None
-):
+def test_versions_of_an_engine_beyond_the_limit_are_shown_as_other() -> None:
     asked, shown = 0, set[str]()
 
     def answer(url: str) -> bytes:
@@ -417,7 +415,7 @@ def test_an_engine_that_tells_another_version_each_time_it_is_asked_does_not_fil
         asked += 1
         if url == "http://a/version":
             return json.dumps({"version": f"1.{asked}"}).encode()
-        # Lost in between, so that it is asked for its version anew.
+        # Pages fail in between, so that the version is requested again.
         return PAGE if asked % 3 else b"<html>"
 
     def until(pages: PageScraper) -> bool:
@@ -430,7 +428,7 @@ def test_an_engine_that_tells_another_version_each_time_it_is_asked_does_not_fil
     assert len(shown - {"", OTHER_VERSION}) <= PER_ENGINE
 
 
-def test_an_unforeseen_error_over_what_two_pages_say_hurts_no_other_and_is_tried_again(
+def test_an_unexpected_error_in_a_window_is_counted_and_the_window_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tripped = 0
@@ -457,10 +455,10 @@ def test_an_unforeseen_error_over_what_two_pages_say_hurts_no_other_and_is_tried
     assert sum(status.unexpected_failures for status in pages.statuses()) == 2
 
 
-def test_pages_that_could_not_be_read_for_want_of_a_thread_are_read_when_there_is_one(
+def test_scraping_can_start_after_earlier_attempts_got_no_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The reader may be begun again however its last end came, and leaves nothing open."""
+    """Failed starts leave no descriptor open."""
     refuse = threading.Event()
     start = threading.Thread.start
 

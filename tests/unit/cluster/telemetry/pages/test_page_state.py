@@ -1,4 +1,4 @@
-"""What is said of an engine's page: each fault once, whatever values the engine puts into it."""
+"""What is logged of an engine's page: each fault once, whatever values it contains."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def router_fault(page: str) -> DisaggError:
     return caught.value
 
 
-# What an engine may write in another way at each scrape, by its number.
+# Faults whose text changes at each scrape, by its number.
 CHANGING: dict[str, Callable[[int], str]] = {
     "a counter below nothing": lambda n: f"vllm:generation_tokens_total -{n + 1}\n",
     "another counter each time": lambda n: (
@@ -62,7 +62,7 @@ CHANGING: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("what", CHANGING)
-def test_a_fault_whose_value_changes_at_each_look_is_said_once(
+def test_a_fault_whose_value_changes_at_each_scrape_is_logged_once(
     what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     texts = [fault(CHANGING[what](number)) for number in range(20)]
@@ -71,7 +71,7 @@ def test_a_fault_whose_value_changes_at_each_look_is_said_once(
     assert len(warnings(caplog, texts)) == 1
 
 
-def test_a_status_that_changes_at_each_look_is_said_once(
+def test_an_http_status_that_changes_at_each_scrape_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     errors: list[DisaggError] = [
@@ -82,13 +82,13 @@ def test_a_status_that_changes_at_each_look_is_said_once(
     assert warnings(caplog, errors) == ["a: metrics page: u: answers 401"]
 
 
-def test_another_fault_is_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_change_of_fault_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     fell, cut = fault("vllm:generation_tokens_total -1\n"), fault("vllm:num_requests_running 1")
 
     assert len(warnings(caplog, [fell, fell, cut, cut, fell])) == 3
 
 
-def test_a_routers_fault_is_the_same_whatever_its_value() -> None:
+def test_the_cause_of_a_router_page_fault_omits_the_value() -> None:
     faults = {
         router_fault(f"vllm_router_pd_requests_total {value}\n").cause for value in (-1, -2, "x")
     }
@@ -101,7 +101,7 @@ def test_an_error_without_values_is_its_own_cause() -> None:
 
 
 def looked_at(watched: PageState, tokens: int | None, t_ns: int) -> int | None:
-    """When it worked, by a scrape that found so many tokens, or no page at all."""
+    """When the engine last worked, after a scrape that found so many tokens, or no page."""
     if tokens is None:
         seen = ScrapeResult(LOOK, error=EngineUnreachable("no answer in time"))
     else:
@@ -111,7 +111,7 @@ def looked_at(watched: PageState, tokens: int | None, t_ns: int) -> int | None:
     return watched.worked_ns
 
 
-def test_an_engine_worked_when_its_counters_have_moved_since_its_page_before() -> None:
+def test_an_engine_last_worked_at_the_page_before_its_counters_last_changed() -> None:
     watched = PageState(page_health("a", _log))
     jobs = [(5, 1), (5, 2), (9, 3), (9, 4), (None, 5), (12, 6)]
 
@@ -120,7 +120,7 @@ def test_an_engine_worked_when_its_counters_have_moved_since_its_page_before() -
     assert worked == [None, None, 2, 2, 2, 4]
 
 
-def test_what_a_process_did_says_nothing_of_its_successor() -> None:
+def test_the_last_work_of_a_process_is_not_kept_for_its_successor() -> None:
     watched = PageState(page_health("a", _log))
     looked_at(watched, 5, 1)
     looked_at(watched, 9, 2)

@@ -38,7 +38,7 @@ def feed(
 
 
 def told(ledger: Ledger) -> tuple[int, int]:
-    """The decode steps heard after the first message, and their milliseconds."""
+    """The decode steps received after the first message, and their milliseconds."""
     totals = ledger.engine_accounts(0)[0].reported
     return totals.steps[1], totals.elapsed_ns[1] // 1_000_000
 
@@ -60,7 +60,7 @@ def heard(feed: FpmFeed, publish: Callable[[], object], until: Callable[[], bool
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
-def test_the_engines_own_publisher_is_heard(transport: str, tmp_path: Path) -> None:
+def test_steps_of_the_engines_own_publisher_are_received(transport: str, tmp_path: Path) -> None:
     ledger = books()
     address = f"ipc://{tmp_path}/f.0" if transport == "ipc" else "tcp://127.0.0.1"
     with Publisher(address) as publisher:
@@ -79,7 +79,7 @@ def test_the_engines_own_publisher_is_heard(transport: str, tmp_path: Path) -> N
     assert hearing.lost == 0
 
 
-def test_frames_that_come_twice_or_never_count_once_and_as_lost() -> None:
+def test_duplicate_frames_count_once_and_missing_ones_as_lost() -> None:
     ledger = books()
     with Publisher() as publisher:
         hearing = feed(ledger, publisher.address)
@@ -96,7 +96,7 @@ def test_frames_that_come_twice_or_never_count_once_and_as_lost() -> None:
     assert hearing.lost == 2
 
 
-def test_what_is_no_message_is_counted_and_passed_over() -> None:
+def test_invalid_messages_are_counted_and_skipped() -> None:
     got: list[int] = []
 
     async def story(publisher: Publisher) -> int:
@@ -122,8 +122,8 @@ def test_what_is_no_message_is_counted_and_passed_over() -> None:
     assert got == [3]
 
 
-def test_a_message_too_large_to_be_one_silences_its_publisher_for_a_moment_only() -> None:
-    """ZMQ hangs up on it for good; the feed takes up with it again."""
+def test_the_feed_reconnects_after_an_oversized_message() -> None:
+    """ZMQ drops the connection for good; the feed connects again."""
     ledger = books()
     with Publisher() as publisher:
         hearing = feed(ledger, publisher.address, silent_seconds=0.1)
@@ -140,8 +140,8 @@ def test_a_message_too_large_to_be_one_silences_its_publisher_for_a_moment_only(
     assert hearing.lost == 0
 
 
-def test_somebody_elses_publisher_is_not_believed() -> None:
-    """It listens where the engine should, and holds none of the engine's sockets."""
+def test_a_foreign_publisher_is_ignored() -> None:
+    """It listens on the engine's address, but no process of the engine holds its socket."""
     ledger, asked = books(), []
 
     def members() -> list[int]:
@@ -156,8 +156,8 @@ def test_somebody_elses_publisher_is_not_believed() -> None:
     assert told(ledger) == (0, 0)
 
 
-def test_steps_of_an_engine_that_is_booked_otherwise_are_heard_and_dropped() -> None:
-    """It tells its steps by its plugin too: both together would be twice the truth."""
+def test_steps_are_received_but_dropped_while_another_source_is_attributed() -> None:
+    """The engine also reports its steps by its plugin: counting both would double them."""
     ledger = books()
     with Publisher() as publisher:
         hearing = feed(ledger, publisher.address, attributed=lambda: False)
@@ -175,7 +175,7 @@ def test_steps_of_an_engine_that_is_booked_otherwise_are_heard_and_dropped() -> 
 # Addresses
 
 
-def test_a_dynamo_workers_ranks_have_a_port_each() -> None:
+def test_each_rank_of_a_dynamo_worker_has_its_own_port() -> None:
     environment = {"DYN_FORWARDPASS_METRIC_PORT": "20400"}
 
     assert of_dynamo(environment, 2) == ("tcp://127.0.0.1:20400", "tcp://127.0.0.1:20401")
@@ -183,13 +183,13 @@ def test_a_dynamo_workers_ranks_have_a_port_each() -> None:
 
 
 @pytest.mark.parametrize("port", ["", "x", "-1", "99999", "0", "\u0661", "1" * 50])
-def test_a_port_that_is_none_gives_no_address_elsewhere(port: str) -> None:
+def test_an_invalid_port_gives_at_most_the_default_address(port: str) -> None:
     addresses = of_dynamo({"DYN_FORWARDPASS_METRIC_PORT": port})
 
     assert set(addresses) <= {"tcp://127.0.0.1:20380"}
 
 
-def test_an_sglang_servers_ranks_have_a_socket_file_each() -> None:
+def test_each_rank_of_an_sglang_server_has_its_own_socket_file() -> None:
     info: dict[str, object] = {
         "enable_forward_pass_metrics": True,
         "forward_pass_metrics_ipc_name": "ipc:///tmp/a",
@@ -202,7 +202,7 @@ def test_an_sglang_servers_ranks_have_a_socket_file_each() -> None:
     assert of_sglang(info | {"forward_pass_metrics_ipc_name": "ipc:///tmp/a\n"}) == ()
 
 
-def test_a_listening_socket_file_is_found_and_a_connected_one_is_not(tmp_path: Path) -> None:
+def test_a_socket_file_is_found_only_once_it_is_listening(tmp_path: Path) -> None:
     path = tmp_path / "with space.0"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
@@ -212,7 +212,7 @@ def test_a_listening_socket_file_is_found_and_a_connected_one_is_not(tmp_path: P
         assert listening_sockets(f"ipc://{path}") == {os.fstat(listening.fileno()).st_ino}
 
 
-def test_what_nobody_foresaw_of_a_check_is_shown_and_the_next_one_hears_the_publisher(
+def test_an_unexpected_error_in_a_check_is_reported_and_the_check_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("disagg_cluster.telemetry.steps.fpm_feed.CHECK_SECONDS", 0.02)
@@ -239,7 +239,7 @@ def test_what_nobody_foresaw_of_a_check_is_shown_and_the_next_one_hears_the_publ
     assert hearing.collectors()[0].unexpected_failures == 3
 
 
-def test_a_message_that_trips_us_up_silences_none_behind_it(
+def test_an_unexpected_error_in_one_message_does_not_stop_later_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ledger = books()

@@ -1,4 +1,4 @@
-"""A worker's steps: what trips us up over one message is shown and silences nothing behind it."""
+"""A worker's steps: an unexpected error in one message is reported and stops no later one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FACTS = Facts(*([0] * len(Facts._fields)))._replace(
 )
 
 
-def test_a_message_that_trips_us_up_is_shown_and_those_behind_it_are_heard(
+def test_an_unexpected_error_in_one_message_is_reported_and_later_ones_received(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, shown = Ledger(), list[CollectorStatus]()
@@ -64,7 +64,7 @@ def test_a_message_that_trips_us_up_is_shown_and_those_behind_it_are_heard(
     assert sum(sum(account.reported.steps) for account in ledger.engine_accounts(0)) > 0
 
 
-def test_who_was_refused_beside_the_process_before_does_not_explain_the_silence_of_this_one(
+def test_a_connection_refused_before_a_restart_does_not_explain_later_silence(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     feed = StepFeed("e", folder / "s", Ledger(), CapacityModel(1.0), lambda: None, {})
