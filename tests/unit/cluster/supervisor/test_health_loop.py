@@ -1,4 +1,4 @@
-"""The looks at one worker, by themselves."""
+"""The health loop of one worker, by itself."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def around(
     )
 
 
-def test_no_probe_follows_the_one_that_was_waited_for_at_the_end() -> None:
-    """Not even if the next was already due: whoever would take its result is gone."""
+def test_no_probe_starts_after_the_one_that_close_waited_for() -> None:
+    """Not even if the next was already due: nothing would receive its result."""
     probes: list[asyncio.Future[ProbeResult]] = []
 
     async def story() -> None:
@@ -70,7 +70,7 @@ def test_no_probe_follows_the_one_that_was_waited_for_at_the_end() -> None:
         lookout = HealthLoop("w", around(probe), lambda: READY, lambda _event: None)
         lookout.begin(7, ProbeTarget(1, "tiny"), 0.0)
         await begun.wait()
-        # Timers go off in their order: when this one does, the next look has been due.
+        # Timers fire in order: when this one does, the next probe has been due.
         await asyncio.sleep(4 * HEALTH_SECONDS)
         closing = asyncio.ensure_future(lookout.close())
         await asyncio.sleep(0)
@@ -82,10 +82,10 @@ def test_no_probe_follows_the_one_that_was_waited_for_at_the_end() -> None:
     assert len(probes) == 1
 
 
-def test_a_serving_worker_that_nobody_could_look_at_is_told_so_before_it_is_looked_at(
+def test_a_probe_after_a_gap_is_preceded_by_an_unwatched_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What it did not answer before the daemon was stopped is not to add up with what comes."""
+    """Probes that failed before the daemon was suspended do not add up with later ones."""
     monkeypatch.setattr(lookout_module, "LATE_SECONDS", 0.1)
     told: list[Event] = []
 

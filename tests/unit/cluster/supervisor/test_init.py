@@ -1,4 +1,4 @@
-"""The first process of a container: it starts the daemon again and leaves the engines alone."""
+"""The first process of a container restarts the daemon and leaves the engines alone."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ sys.exit(init.run(sys.argv[2:], lambda text: print(text, flush=True), policy=pol
 SPEAKS = """
 import os, signal, sys
 ear = open(sys.argv[1], "w", buffering=1)
-# Waited for, not handled: a handler's signal can come right before the waiting begins.
+# Waited for, not handled: a handled signal could arrive right before the wait begins.
 heard = {signal.SIGHUP, signal.SIGTERM}
 signal.pthread_sigmask(signal.SIG_BLOCK, heard)
 print("daemon", os.getpid(), os.getppid(), os.getpgid(0), file=ear)
@@ -53,7 +53,7 @@ if not os.path.exists(sys.argv[1] + ".engine"):
     signal.pause()
 if "fails" in sys.argv:
     sys.exit(1)
-# As a daemon: it can listen only after a while, and ends what the one before left.
+# As a daemon: it handles signals only after a while, and ends what its predecessor left.
 import time; time.sleep(0.2)
 def end(*_):
     os.kill(int(open(sys.argv[1] + ".engine").read()), signal.SIGTERM)
@@ -101,7 +101,7 @@ def said(tmp_path: Path) -> str:
         (-9, False, 20, 60, (Fate(None, 1.0), 1)),
     ],
 )
-def test_a_planned_end_is_told_on_and_any_other_is_a_crash(
+def test_a_requested_or_final_exit_code_is_passed_on_and_any_other_is_a_crash(
     status: int, asked: bool, consecutive_crashes: int, lasted: float, expected: tuple[Fate, int]
 ) -> None:
     assert (
@@ -111,7 +111,9 @@ def test_a_planned_end_is_told_on_and_any_other_is_a_crash(
 
 
 @pytest.mark.parametrize("code", [0, 2])
-def test_it_ends_with_the_daemons_own_code(run: Callable[..., ChildProcess], code: int) -> None:
+def test_init_exits_with_the_exit_code_of_the_daemon(
+    run: Callable[..., ChildProcess], code: int
+) -> None:
     child = run(1000, *PYTHON, f"raise SystemExit({code})")
     assert wait_readable(child.pidfd)
 
@@ -155,7 +157,7 @@ def test_signals_are_passed_on(run: Callable[..., ChildProcess], ear: Ear) -> No
     assert child.exit_code() == 7
 
 
-def test_a_daemon_that_fails_is_tried_again_and_a_signal_ends_the_waiting(
+def test_a_failing_daemon_is_restarted_and_a_signal_ends_the_backoff(
     run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path
 ) -> None:
     script = "import sys; print('up', file=open(sys.argv[1], 'w')); raise SystemExit(1)"
@@ -174,10 +176,10 @@ def test_a_daemon_that_fails_is_tried_again_and_a_signal_ends_the_waiting(
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGQUIT])
-def test_asked_to_end_while_the_daemon_is_down_it_has_another_drain_what_is_left(
+def test_a_signal_while_the_daemon_is_down_starts_one_that_drains_the_engines(
     run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path, sign: signal.Signals
 ) -> None:
-    """A daemon does not listen to a SIGQUIT."""
+    """A daemon does not handle SIGQUIT."""
     child = run(1000, *PYTHON, DRAINS, str(ear.path))
     engine = int(ear.line().split()[1])
     [daemon] = [pid for pid in procfs.children_of(child.pid) if pid != engine]
@@ -192,7 +194,7 @@ def test_asked_to_end_while_the_daemon_is_down_it_has_another_drain_what_is_left
     assert not procfs.is_alive(engine)
 
 
-def test_what_no_daemon_ends_is_told_to_end_by_itself(
+def test_engines_that_no_daemon_drains_are_stopped_by_init(
     run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path
 ) -> None:
     child = run(1000, *PYTHON, DRAINS, str(ear.path), "fails")
@@ -209,10 +211,10 @@ def test_what_no_daemon_ends_is_told_to_end_by_itself(
     assert "they are asked to end" in said(tmp_path)
 
 
-def test_a_daemon_that_was_told_to_end_before_it_listened_is_told_again(
+def test_a_sigterm_that_the_daemon_cannot_handle_yet_is_sent_again(
     run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path
 ) -> None:
-    """It died of the signal, and the engines that an earlier one left would go on undrained."""
+    """Else it would die of the signal, and the engines of an earlier one would not be drained."""
     child = run(0.0, *PYTHON, DRAINS, str(ear.path))
     engine = int(ear.line().split()[1])
     os.kill(child.pid, signal.SIGTERM)
@@ -223,7 +225,7 @@ def test_a_daemon_that_was_told_to_end_before_it_listened_is_told_again(
     assert not procfs.is_alive(engine)
 
 
-def test_a_program_that_is_not_there_is_named(
+def test_a_missing_program_is_named_in_the_log(
     run: Callable[..., ChildProcess], tmp_path: Path
 ) -> None:
     child = run(0.0, "/nowhere/disagg-node")
@@ -233,7 +235,7 @@ def test_a_program_that_is_not_there_is_named(
     assert "cannot start /nowhere/disagg-node: No such file or directory" in said(tmp_path)
 
 
-def test_a_program_that_is_replaced_while_the_daemon_is_down_is_tried_again(
+def test_a_program_missing_during_its_replacement_is_tried_again(
     run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path
 ) -> None:
     program = tmp_path / "daemon"

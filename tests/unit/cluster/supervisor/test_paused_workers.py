@@ -36,7 +36,7 @@ def paused(harness: RunningSupervisor, worker: str) -> bool:
     return next(s.paused for s in harness.supervisor.statuses() if s.worker == worker)
 
 
-def test_a_paused_worker_that_is_stopped_by_a_signal_lives_while_another_is_killed_for_it(
+def test_a_hanging_worker_is_not_killed_while_it_is_paused(
     tmp_path: Path,
 ) -> None:
     async def story(harness: RunningSupervisor) -> None:
@@ -58,7 +58,9 @@ def test_a_paused_worker_that_is_stopped_by_a_signal_lives_while_another_is_kill
     supervised(posts, story, probe_seconds=0.2)
 
 
-def test_a_paused_worker_that_died_is_told_and_started_when_the_pause_ends(tmp_path: Path) -> None:
+def test_the_exit_of_a_paused_worker_is_reported_and_its_restart_follows_the_pause(
+    tmp_path: Path,
+) -> None:
     async def story(harness: RunningSupervisor) -> None:
         pids = await pids_once_ready(harness, "a", "b")
         harness.supervisor.handle("a", PauseRequested())
@@ -77,7 +79,7 @@ def test_a_paused_worker_that_died_is_told_and_started_when_the_pause_ends(tmp_p
     supervised([tiny_spec(tmp_path, name=name) for name in "ab"], story)
 
 
-def test_a_pause_is_in_the_journal_also_of_a_worker_that_has_gone(tmp_path: Path) -> None:
+def test_the_journal_keeps_the_pause_of_a_worker_that_died(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.json", logging.getLogger("test"))
     posts = [tiny_spec(tmp_path, name=name) for name in "ab"]
 
@@ -99,7 +101,7 @@ def test_a_pause_is_in_the_journal_also_of_a_worker_that_has_gone(tmp_path: Path
     supervised(posts, still_paused, journal=journal, entries=journal.read())
 
 
-def test_a_pause_outlasts_a_stop_of_the_whole_crew(tmp_path: Path) -> None:
+def test_a_pause_persists_across_a_stop_of_all_workers(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.json", logging.getLogger("test"))
     posts = [tiny_spec(tmp_path)]
 
@@ -115,7 +117,7 @@ def test_a_pause_outlasts_a_stop_of_the_whole_crew(tmp_path: Path) -> None:
     supervised(posts, still_paused, journal=journal, entries=journal.read())
 
 
-def test_a_pause_waits_for_a_node_file_that_names_its_worker_again(tmp_path: Path) -> None:
+def test_a_pause_persists_while_its_worker_is_missing_from_the_node_file(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.json", logging.getLogger("test"))
     a, b = (tiny_spec(tmp_path, name=name) for name in "ab")
 
@@ -152,7 +154,7 @@ def test_a_restart_waits_until_the_last_request_has_ended(tmp_path: Path) -> Non
     supervised([tiny_spec(tmp_path, policy=replace(QUICK, drain_seconds=60))], story)
 
 
-def test_a_worker_that_was_given_up_is_started_by_a_restart(tmp_path: Path) -> None:
+def test_a_failed_worker_is_started_by_a_requested_restart(tmp_path: Path) -> None:
     flag = tmp_path / "mended"
     script = f"import os, sys, runpy\nif not os.path.exists({str(flag)!r}): sys.exit(3)\n"
     spec = tiny_spec(tmp_path)

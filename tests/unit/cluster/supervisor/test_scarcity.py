@@ -1,4 +1,4 @@
-"""Workers that die while the system has nothing left: no descriptor, no memory, no process."""
+"""Workers that die while the system is out of descriptors, memory or processes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_a_worker_that_dies_when_no_descriptor_is_left_is_started_with_the_reserve(
+def test_without_free_descriptors_a_dead_worker_is_restarted_with_the_reserve(
     tmp_path: Path,
 ) -> None:
     async def story(harness: RunningSupervisor) -> None:
@@ -77,7 +77,7 @@ def test_a_worker_that_dies_when_no_descriptor_is_left_is_started_with_the_reser
     supervised([tiny_spec(tmp_path)], story)
 
 
-def test_without_a_reserve_its_death_is_taken_in_and_it_is_started_once_there_is_room(
+def test_without_a_reserve_a_dead_worker_is_restarted_once_descriptors_are_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries.DescriptorReserve, "refill", lambda _self: None)
@@ -96,7 +96,7 @@ def test_without_a_reserve_its_death_is_taken_in_and_it_is_started_once_there_is
     supervised([tiny_spec(tmp_path)], story)
 
 
-def test_a_death_that_could_not_be_acted_on_for_want_of_memory_is_acted_on_later(
+def test_an_exit_that_could_not_be_handled_for_lack_of_memory_is_handled_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusals = 0
@@ -123,10 +123,10 @@ def test_a_death_that_could_not_be_acted_on_for_want_of_memory_is_acted_on_later
     supervised([tiny_spec(tmp_path)], story)
 
 
-def test_those_a_dead_leader_left_are_waited_for_though_they_cannot_be_looked_at(
+def test_leftovers_of_a_dead_leader_are_awaited_although_scans_keep_failing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The look at its session fails again and again; nobody is forgotten, nothing starts twice."""
+    """The scan of its session keeps failing; no process is forgotten, no worker starts twice."""
     leaves = STUBBORN + (
         "import os, sys\n"
         "ear = open(sys.argv[1], 'w')\n"
@@ -161,7 +161,7 @@ def test_those_a_dead_leader_left_are_waited_for_though_they_cannot_be_looked_at
     ear.close()
 
 
-def test_a_zombie_that_cannot_be_buried_yet_is_not_killed_again_and_again(
+def test_a_zombie_that_cannot_be_reaped_yet_is_not_killed_repeatedly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[signal.Signals] = []
@@ -219,7 +219,7 @@ def test_a_refused_start_is_tried_again_and_is_no_crash(
     supervised([tiny_spec(tmp_path)], story)
 
 
-def test_a_log_that_cannot_be_opened_gives_no_worker_up(
+def test_an_unwritable_log_does_not_fail_its_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("disagg_cluster.lifecycle.transitions._LEAST_REFUSED_SECONDS", 0.01)
@@ -236,10 +236,10 @@ def test_a_log_that_cannot_be_opened_gives_no_worker_up(
     supervised([spec], story)
 
 
-def test_a_daemon_that_was_stopped_itself_ends_no_start_that_it_did_not_watch(
+def test_a_suspended_daemon_does_not_end_a_start_for_a_deadline_it_missed(
     tmp_path: Path,
 ) -> None:
-    """Its deadline has long passed when the loop comes round again."""
+    """Its deadline has long passed when the loop runs again."""
     ahead_ns = 0
     spec = tiny_spec(tmp_path, "import signal; signal.pause()")
     spec = replace(spec, policy=replace(QUICK, start_seconds=0.3))
@@ -262,7 +262,7 @@ def test_a_daemon_that_was_stopped_itself_ends_no_start_that_it_did_not_watch(
     asyncio.run(story())
 
 
-def test_whoever_is_told_of_a_change_and_fails_is_told_again(tmp_path: Path) -> None:
+def test_a_change_is_reported_again_if_its_listener_fails(tmp_path: Path) -> None:
     failures = [ValueError("not now")] * 2
 
     async def story(harness: RunningSupervisor) -> None:

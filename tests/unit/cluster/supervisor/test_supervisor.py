@@ -41,7 +41,7 @@ from support.supervisors import (
 )
 
 
-def test_workers_start_serve_and_stop_and_each_step_is_told(
+def test_workers_start_serve_and_stop_and_each_change_is_reported(
     spec: Callable[..., WorkerSpec],
 ) -> None:
     async def story(harness: RunningSupervisor) -> None:
@@ -88,7 +88,7 @@ def test_a_killed_worker_is_started_again_and_serves_again(spec: Callable[..., W
     supervised([spec()], story)
 
 
-def test_an_exit_with_code_0_that_nobody_asked_for_is_a_crash(
+def test_an_unrequested_exit_with_code_0_is_a_crash(
     spec: Callable[..., WorkerSpec],
 ) -> None:
     async def story(harness: RunningSupervisor) -> None:
@@ -99,7 +99,7 @@ def test_an_exit_with_code_0_that_nobody_asked_for_is_a_crash(
     supervised([spec("pass")], story)
 
 
-def test_a_crash_loop_is_given_up_with_its_last_words_and_the_others_go_on(
+def test_a_worker_in_a_crash_loop_fails_with_its_last_log_lines_and_others_run_on(
     spec: Callable[..., WorkerSpec],
 ) -> None:
     async def story(harness: RunningSupervisor) -> None:
@@ -117,7 +117,7 @@ def test_a_crash_loop_is_given_up_with_its_last_words_and_the_others_go_on(
     supervised([spec(name="good"), bad], story)
 
 
-def test_a_program_that_does_not_exist_is_failed_and_the_others_go_on(
+def test_a_worker_with_a_missing_program_fails_and_others_run_on(
     spec: Callable[..., WorkerSpec],
 ) -> None:
     async def story(harness: RunningSupervisor) -> None:
@@ -149,7 +149,7 @@ def test_a_worker_that_ignores_sigterm_is_killed_at_the_deadline(
     supervised([replace(stubborn, command=LaunchCommand(argv, {}))], story)
 
 
-def test_what_a_dead_leader_left_is_killed_before_its_successor_starts(
+def test_leftover_processes_of_a_dead_leader_are_killed_before_the_restart(
     spec: Callable[..., WorkerSpec], ear: Ear
 ) -> None:
     leaves = STUBBORN + (
@@ -157,7 +157,7 @@ def test_what_a_dead_leader_left_is_killed_before_its_successor_starts(
         "ear = open(sys.argv[1], 'w')\n"
         "left = os.fork()\n"
         "while left == 0: signal.pause()\n"
-        # Not by the one left: it may be killed before it has had its first turn.
+        # Not by the child: it may be killed before it has run.
         "print(left, file=ear, flush=True)\n"
         "os._exit(1)"
     )
@@ -174,10 +174,10 @@ def test_what_a_dead_leader_left_is_killed_before_its_successor_starts(
     supervised([spec(leaves, str(ear.path))], story)
 
 
-def test_nothing_is_started_into_a_port_that_somebody_else_holds(
+def test_a_worker_is_not_started_while_a_foreign_process_holds_its_port(
     spec: Callable[..., WorkerSpec], tmp_path: Path
 ) -> None:
-    """He is named and waited for; that is no crash, and when he has gone the worker starts."""
+    """It is named and awaited without counting a crash; once it has ended, the worker starts."""
     worker = spec(policy=replace(QUICK, crash_limit=1))
     foreign = [*PYTHON, SERVER, str(worker.target.port), "tiny"]
     server = start(foreign, dict(os.environ), tmp_path / "foreign.log")
@@ -206,7 +206,7 @@ def test_nothing_is_started_into_a_port_that_somebody_else_holds(
 def test_a_helper_that_left_the_session_ends_with_its_worker(
     spec: Callable[..., WorkerSpec], tmp_path: Path, ear: Ear, hides: bool
 ) -> None:
-    """It serves on in the worker's place, say; it may have left its environment behind, too."""
+    """It may go on serving in the worker's place, even with an environment without the mark."""
     helper = "import sys; print('up', file=open(sys.argv[1], 'w')); import signal; signal.pause()"
     escapes = SERVER.replace(
         "while True:",
@@ -241,7 +241,7 @@ def test_a_helper_that_left_the_session_ends_with_its_worker(
     supervised([replace(worker, command=command)], story)
 
 
-def test_a_start_that_never_becomes_ready_is_ended_and_finally_given_up(
+def test_a_worker_never_ready_in_time_is_stopped_and_finally_fails(
     spec: Callable[..., WorkerSpec],
 ) -> None:
     async def story(harness: RunningSupervisor) -> None:
@@ -270,7 +270,9 @@ def test_a_worker_that_hangs_is_killed_and_started_again(spec: Callable[..., Wor
     supervised([spec()], story, probe_seconds=0.3)
 
 
-def test_the_end_of_a_failed_workers_process_is_told_too(spec: Callable[..., WorkerSpec]) -> None:
+def test_the_exit_of_a_failed_workers_process_is_reported_too(
+    spec: Callable[..., WorkerSpec],
+) -> None:
     async def story(harness: RunningSupervisor) -> None:
         first = await harness.until(STARTING)
         failed = await harness.until(FAILED)
@@ -286,7 +288,7 @@ def test_the_end_of_a_failed_workers_process_is_told_too(spec: Callable[..., Wor
     supervised([replace(late, command=LaunchCommand(("/bin/sleep", "1000"), {}))], story)
 
 
-def test_a_probe_that_takes_long_is_waited_for_and_not_joined_by_another(
+def test_no_second_probe_of_a_worker_starts_during_a_slow_one(
     spec: Callable[..., WorkerSpec],
 ) -> None:
     asked: list[int] = []
@@ -303,7 +305,7 @@ def test_a_probe_that_takes_long_is_waited_for_and_not_joined_by_another(
         async with asyncio.timeout(20):
             while len(asked) < len(workers):
                 await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)  # ten looks: that nothing more is asked cannot be awaited
+        await asyncio.sleep(0.2)  # ten intervals: that no probe follows cannot be awaited
         assert sorted(asked) == sorted(worker.target.port for worker in workers)
         answer.set()
         await harness.until(READY)
@@ -312,7 +314,7 @@ def test_a_probe_that_takes_long_is_waited_for_and_not_joined_by_another(
     supervised(workers, story, probe=slow)
 
 
-def test_a_drain_waits_for_a_page_of_its_own_time_that_shows_no_request(
+def test_a_drain_waits_for_a_page_scraped_during_it_that_shows_no_requests(
     spec: Callable[..., WorkerSpec],
 ) -> None:
     async def story(harness: RunningSupervisor) -> None:
@@ -323,7 +325,7 @@ def test_a_drain_waits_for_a_page_of_its_own_time_that_shows_no_request(
         far = 2**62
         for t_ns, running, waiting in ((0, 0, 0), (far, 2, 0), (far, None, None), (far, 0, 1)):
             harness.pages["w"] = EnginePage("vllm", t_ns=t_ns, running=running, waiting=waiting)
-            await asyncio.sleep(0.1)  # several looks: that nothing happens cannot be awaited
+            await asyncio.sleep(0.1)  # several polls: that nothing happens cannot be awaited
             assert harness.supervisor.statuses()[0].state == "draining"
         harness.pages["w"] = EnginePage("vllm", t_ns=far, running=0, waiting=0)
         assert await stopping == ()
@@ -331,7 +333,7 @@ def test_a_drain_waits_for_a_page_of_its_own_time_that_shows_no_request(
     supervised([spec(policy=replace(QUICK, drain_seconds=30))], story)
 
 
-def test_stopped_again_without_drain_nothing_more_is_waited_for(
+def test_a_second_stop_without_drain_ends_a_drain_at_once(
     spec: Callable[..., WorkerSpec],
 ) -> None:
     async def story(harness: RunningSupervisor) -> None:
@@ -355,7 +357,7 @@ def test_a_stop_during_back_off_starts_nothing_more(spec: Callable[..., WorkerSp
     supervised([spec("pass", policy=slow)], story)
 
 
-def test_a_stop_while_the_crew_still_starts_ends_all_that_started(
+def test_a_stop_during_startup_stops_the_workers_already_started(
     spec: Callable[..., WorkerSpec],
 ) -> None:
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""A supervisor goes on with what the supervisor before it left."""
+"""A supervisor adopts the workers that the supervisor before it left."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ BACKOFF_SECONDS = 0.2
 
 
 class Written(Journal):
-    """A journal that remembers all it was given."""
+    """A journal that keeps all entries it was given."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, logging.getLogger("test"))
@@ -57,7 +57,7 @@ def journal(tmp_path: Path) -> Written:
 
 
 def leave_ready(posts: list[WorkerSpec], journal: Journal) -> dict[str, int]:
-    """Let a supervisor bring its workers up and go; return their pids."""
+    """Let a supervisor start its workers and leave; return their pids."""
     pids: dict[str, int] = {}
 
     async def story(harness: RunningSupervisor) -> None:
@@ -72,7 +72,7 @@ def leave_ready(posts: list[WorkerSpec], journal: Journal) -> dict[str, int]:
     return pids
 
 
-def test_workers_go_on_and_the_next_crew_adopts_them(
+def test_workers_run_on_and_the_next_supervisor_adopts_them(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     posts = [spec(name="a"), spec(name="b")]
@@ -108,7 +108,7 @@ def test_an_adopted_worker_that_dies_has_crashed_and_is_started_again(
     supervised([worker], story, journal=journal, entries=journal.read())
 
 
-def test_restarts_are_counted_on_over_an_adoption(
+def test_the_restart_count_continues_across_an_adoption(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     worker = spec()
@@ -129,7 +129,7 @@ def test_restarts_are_counted_on_over_an_adoption(
     supervised([worker], story, journal=journal, entries=journal.read())
 
 
-def test_a_worker_that_died_while_nobody_looked_is_started_again(
+def test_a_worker_that_died_while_no_daemon_ran_is_restarted(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     pids = leave_ready([worker := spec()], journal)
@@ -146,7 +146,7 @@ def test_a_worker_that_died_while_nobody_looked_is_started_again(
     os.waitpid(pids["w"], os.WNOHANG)
 
 
-def test_a_start_that_was_only_written_down_is_made_and_is_no_crash(
+def test_a_start_recorded_but_not_made_is_made_and_not_counted_as_a_crash(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     """The daemon died between its journal and the fork."""
@@ -164,7 +164,7 @@ def test_a_start_that_was_only_written_down_is_made_and_is_no_crash(
     assert {entry.life.crashes_ns for page in journal.pages for entry in page} == {()}
 
 
-def test_those_left_that_die_just_after_they_were_seen_hold_no_start_up(
+def test_leftovers_that_die_right_after_they_were_found_do_not_block_the_start(
     spec: Callable[..., WorkerSpec],
     journal: Written,
     monkeypatch: pytest.MonkeyPatch,
@@ -186,7 +186,7 @@ def test_those_left_that_die_just_after_they_were_seen_hold_no_start_up(
     supervised([worker], story, journal=journal, entries=[entry])
 
 
-def test_a_worker_whose_command_has_changed_runs_on_as_it_was_started(
+def test_a_worker_with_a_changed_command_runs_on_unchanged_until_its_restart(
     spec: Callable[..., WorkerSpec], journal: Written, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Even on another port: it is probed where it is, until it is started again."""
@@ -207,7 +207,7 @@ def test_a_worker_whose_command_has_changed_runs_on_as_it_was_started(
     supervised([other], story, journal=journal, entries=journal.read())
 
 
-def test_a_worker_that_is_no_longer_named_goes_on_until_somebody_ends_it(
+def test_a_worker_removed_from_the_node_file_runs_on_until_it_is_stopped(
     spec: Callable[..., WorkerSpec], journal: Written, caplog: pytest.LogCaptureFixture
 ) -> None:
     posts = [spec(name="kept"), spec(name="dropped")]
@@ -232,7 +232,7 @@ def test_a_worker_that_is_no_longer_named_goes_on_until_somebody_ends_it(
     assert journal.read() == ()
 
 
-def test_workers_that_are_not_wanted_are_drained_told_to_end_and_never_started(
+def test_undesired_workers_are_drained_and_stopped_and_never_started(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     stubborn = spec(name="b", policy=replace(QUICK, stop_seconds=0.1))
@@ -254,7 +254,7 @@ def test_workers_that_are_not_wanted_are_drained_told_to_end_and_never_started(
     os.waitpid(pids["c"], os.WNOHANG)
 
 
-def test_what_waits_for_a_restart_when_its_crew_leaves_is_started_afresh(
+def test_a_worker_in_backoff_is_started_at_once_after_a_clean_handover(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     slow = spec("raise SystemExit(1)", policy=replace(QUICK, backoff_first_seconds=1000))
@@ -271,10 +271,10 @@ def test_what_waits_for_a_restart_when_its_crew_leaves_is_started_afresh(
     supervised([slow], story, journal=journal, entries=journal.read())
 
 
-def test_a_crew_that_has_left_starts_nothing(
+def test_a_supervisor_that_has_left_starts_no_worker(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    """Not even if the last thing it waited for was heard while a worker waits for its restart."""
+    """Not even if the probe it waited for ended while a worker was in backoff."""
     asked, answer = threading.Event(), threading.Event()
 
     def slow(_target: ProbeTarget, _session: int, _seconds: float, _proven: object) -> ProbeResult:
@@ -293,7 +293,7 @@ def test_a_crew_that_has_left_starts_nothing(
         await asyncio.sleep(0)
         answer.set()
         await leaving
-        # Timers go off in their order: by then its restart has been due.
+        # Timers fire in order: by then its restart has been due.
         await asyncio.sleep(2 * BACKOFF_SECONDS)
         assert harness.seen() == []
 
@@ -301,7 +301,7 @@ def test_a_crew_that_has_left_starts_nothing(
     supervised([worker], story, probe=slow, journal=journal)
 
 
-def test_a_back_off_outlasts_a_crew_that_left_no_word(
+def test_a_backoff_continues_after_a_supervisor_that_did_not_leave_cleanly(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     slow = spec("raise SystemExit(1)", policy=replace(QUICK, backoff_first_seconds=1000))
@@ -319,10 +319,10 @@ def test_a_back_off_outlasts_a_crew_that_left_no_word(
     supervised([slow], story, journal=journal, entries=left)
 
 
-def test_a_failed_worker_stays_failed_under_the_next_crew(
+def test_a_failed_worker_stays_failed_under_the_next_supervisor(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    """And why is told as far as it is known: a journal does not hold the words."""
+    """Its cause is reported as far as it is known: the journal does not hold the text."""
     bad = spec("print('no memory'); raise SystemExit(1)", policy=replace(QUICK, crash_limit=1))
     left: list[Entry] = []
 
@@ -341,7 +341,7 @@ def test_a_failed_worker_stays_failed_under_the_next_crew(
     supervised([bad], story, journal=journal, entries=left)
 
 
-def test_without_a_journal_a_worker_is_known_by_its_log_and_arguments(
+def test_without_a_journal_a_worker_is_adopted_by_its_log_and_arguments(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     pids = leave_ready([worker := spec()], journal)
@@ -354,10 +354,10 @@ def test_without_a_journal_a_worker_is_known_by_its_log_and_arguments(
     supervised([worker], story, journal=journal, entries=())
 
 
-def test_what_is_to_happen_is_written_before_it_is_done(
+def test_each_action_is_recorded_in_the_journal_before_it_is_taken(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
-    """Who comes after a daemon that died between the two finds the process all the same."""
+    """A daemon started after one that died between the two still finds the process."""
 
     async def story(harness: RunningSupervisor) -> None:
         await harness.until(READY)
@@ -381,7 +381,7 @@ def test_what_is_to_happen_is_written_before_it_is_done(
     assert meant.start_ticks <= real.start_ticks <= meant.start_ticks + 200
 
 
-def test_a_start_whose_daemon_died_before_it_knew_the_pid_is_adopted(
+def test_a_start_recorded_without_a_pid_is_adopted(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     pids = leave_ready([worker := spec()], journal)
@@ -394,7 +394,7 @@ def test_a_start_whose_daemon_died_before_it_knew_the_pid_is_adopted(
     supervised([worker], story, journal=journal, entries=meant)
 
 
-def test_a_crew_that_dies_while_it_adopts_has_forgotten_nobody(
+def test_the_journal_keeps_all_workers_during_an_adoption(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     posts = [spec(name=name) for name in "abc"]
@@ -407,7 +407,7 @@ def test_a_crew_that_dies_while_it_adopts_has_forgotten_nobody(
     supervised(posts, story, journal=journal, entries=journal.read())
 
 
-def test_a_crew_that_cannot_look_for_a_worker_has_not_forgotten_it(
+def test_a_failed_search_for_a_worker_keeps_its_journal_entry(
     spec: Callable[..., WorkerSpec], journal: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_ready([worker := spec()], journal)
@@ -430,7 +430,7 @@ async def _nothing(_ship: RunningSupervisor) -> None:
     pass
 
 
-def test_a_crew_that_has_not_looked_yet_overwrites_nothing(
+def test_a_supervisor_that_has_not_adopted_yet_does_not_overwrite_the_journal(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
     leave_ready([worker := spec()], journal)
@@ -448,7 +448,7 @@ def test_a_crew_that_has_not_looked_yet_overwrites_nothing(
 
 
 @pytest.mark.parametrize("how", ["adopted", "about to be started"])
-def test_an_engine_whose_run_folder_was_deleted_is_found_and_not_started_a_second_time(
+def test_an_engine_with_a_deleted_run_folder_is_adopted_and_not_started_again(
     tmp_path: Path, how: str
 ) -> None:
     folder = tmp_path / "run"

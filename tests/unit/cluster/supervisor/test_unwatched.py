@@ -1,4 +1,4 @@
-"""How long nobody has looked at a worker, by which a watchdog knows that supervision is stuck."""
+"""How long no probe of a worker has ended, by which a watchdog detects stuck supervision."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
 from support.supervisors import READY, RunningSupervisor, supervised, tiny_spec
 
 
-def test_a_probe_that_never_ends_leaves_its_worker_unwatched(tmp_path: Path) -> None:
+def test_unwatched_seconds_grow_while_a_probe_hangs(tmp_path: Path) -> None:
     goes_on = threading.Event()
     goes_on.set()
 

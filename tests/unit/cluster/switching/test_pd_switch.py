@@ -49,7 +49,7 @@ def test_a_switch_sends_the_new_role_and_returns_the_answer_of_the_engine() -> N
         assert (again.done, again.text) == (True, "HTTP 200: already in target role")
 
 
-def test_a_busy_engine_refuses_to_switch() -> None:
+def test_a_busy_engine_refuses() -> None:
     with sglang_standin(SglangStandin(idle=False)) as engine:
         said = SGLANG.switch(engine.url, Role.DECODE, "")
 

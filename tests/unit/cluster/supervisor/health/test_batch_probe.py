@@ -1,4 +1,4 @@
-"""One look at all workers that were well: it vouches for those that plainly still are."""
+"""One probe of all workers that were healthy: it confirms those that still are."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def healthy() -> Iterator[ProbeTarget]:
         yield target_of(base)
 
 
-def test_a_worker_that_answers_on_its_proven_sockets_is_well(healthy: ProbeTarget) -> None:
+def test_a_worker_that_answers_on_its_proven_sockets_is_healthy(healthy: ProbeTarget) -> None:
     assert batch_probe([proven(healthy)], 10.0) == (True,)
 
 
 @pytest.mark.parametrize("sockets", [frozenset(), frozenset({7})])
-def test_one_with_other_sockets_or_none_proven_is_not_vouched_for(
+def test_a_worker_with_other_or_no_proven_sockets_is_not_confirmed(
     healthy: ProbeTarget, sockets: frozenset[int]
 ) -> None:
     assert batch_probe([(healthy, sockets)], 10.0) == (False,)
 
 
-def test_one_beside_which_another_listens_on_the_port_is_not_vouched_for() -> None:
+def test_a_worker_that_shares_its_port_with_another_listener_is_not_confirmed() -> None:
     with socket.socket() as ours, socket.socket() as theirs:
         for listener in (ours, theirs):
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -56,7 +56,7 @@ def test_one_beside_which_another_listens_on_the_port_is_not_vouched_for() -> No
         assert batch_probe([(target, sockets)], 0.2) == (False,)
 
 
-def test_those_that_are_unwell_silent_or_gone_are_not_vouched_for(healthy: ProbeTarget) -> None:
+def test_unhealthy_silent_and_gone_workers_are_not_confirmed(healthy: ProbeTarget) -> None:
     def unwell(_path: str) -> bytes:
         raise NoPage
 
@@ -71,7 +71,7 @@ def test_those_that_are_unwell_silent_or_gone_are_not_vouched_for(healthy: Probe
         assert batch_probe(workers, 0.5) == (False, False, False, True)
 
 
-def test_the_path_and_the_key_are_those_of_the_worker() -> None:
+def test_a_probe_uses_the_health_path_and_api_key_of_the_worker() -> None:
     def answer(connection: socket.socket, over: threading.Event) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
@@ -83,7 +83,7 @@ def test_the_path_and_the_key_are_those_of_the_worker() -> None:
     assert b"\r\nAuthorization: Bearer k1\r\n" in heads[0]
 
 
-def test_one_whose_certificate_of_ours_is_gone_keeps_no_other_from_being_vouched_for(
+def test_a_missing_client_certificate_does_not_affect_the_other_workers(
     healthy: ProbeTarget, tmp_path: Path
 ) -> None:
     gone = Trust(insecure=True, cert_file=tmp_path / "gone")

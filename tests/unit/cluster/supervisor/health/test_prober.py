@@ -1,4 +1,4 @@
-"""How workers are probed: those that were well all at once, the others each by itself."""
+"""How workers are probed: those that were healthy in one batch, the others individually."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def probing(
     asyncio.run(run())
 
 
-def test_who_plainly_still_is_well_is_not_probed() -> None:
+def test_workers_confirmed_by_the_batch_probe_are_not_probed_individually() -> None:
     with page_server(lambda _path: b"") as base:
         target = ProbeTarget(int(base.rpartition(":")[2]), "tiny")
         sockets = listening_inodes(target.host, target.port)
@@ -46,7 +46,7 @@ def test_who_plainly_still_is_well_is_not_probed() -> None:
         probing(story, lambda *_: ILL)
 
 
-def test_anybody_else_is_probed_with_what_was_proven() -> None:
+def test_other_workers_are_probed_individually_with_their_proven_sockets() -> None:
     asked: list[tuple[int, int, float, frozenset[int]]] = []
 
     def probe(
@@ -82,8 +82,8 @@ def test_a_probe_that_hangs_delays_no_other() -> None:
     probing(story, probe)
 
 
-def test_a_glance_that_fails_says_nothing_of_anybody() -> None:
-    """Nobody waits for ever, and the worker that it failed on harms no other."""
+def test_after_a_failed_batch_probe_all_workers_are_probed_individually() -> None:
+    """No probe waits for ever, and the worker on which it failed does not affect others."""
 
     async def story(probing: Prober) -> None:
         odd = probing.probe(ProbeTarget(1, "odd", api_key="\N{SNOWMAN}"), 1, frozenset({7}))
@@ -94,7 +94,7 @@ def test_a_glance_that_fails_says_nothing_of_anybody() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), MemoryError(), RecursionError()])
-def test_a_probe_that_raises_anything_decides_nothing_and_says_so(error: Exception) -> None:
+def test_a_probe_that_raises_is_undecided_and_names_the_error(error: Exception) -> None:
     def probe(*_: object) -> ProbeResult:
         raise error
 
@@ -106,7 +106,7 @@ def test_a_probe_that_raises_anything_decides_nothing_and_says_so(error: Excepti
     probing(story, probe)
 
 
-def test_without_a_thread_every_probe_comes_back_undecided_and_the_next_is_made() -> None:
+def test_without_a_thread_probes_are_undecided_and_later_ones_are_made() -> None:
     async def story(probing: Prober) -> None:
         def both() -> list[asyncio.Future[ProbeResult]]:
             return [
@@ -127,7 +127,7 @@ def test_without_a_thread_every_probe_comes_back_undecided_and_the_next_is_made(
     probing(story, lambda *_: ILL)
 
 
-def test_a_probe_that_never_comes_back_is_answered_for() -> None:
+def test_a_probe_that_never_returns_is_undecided_after_its_deadline() -> None:
     over = threading.Event()
 
     def probe(*_: object) -> ProbeResult:
@@ -145,8 +145,8 @@ def test_a_probe_that_never_comes_back_is_answered_for() -> None:
     probing(story, probe, seconds=0.1)
 
 
-def test_a_failure_that_comes_much_too_late_says_nothing_of_the_worker() -> None:
-    """As after a time in which the daemon itself was stopped."""
+def test_a_failure_reported_much_too_late_is_undecided() -> None:
+    """As after the daemon itself was suspended."""
     asked = threading.Event()
     proceed = threading.Event()
 
@@ -168,7 +168,7 @@ def test_a_failure_that_comes_much_too_late_says_nothing_of_the_worker() -> None
     probing(story, probe, seconds=0.1)
 
 
-def test_a_worker_with_a_deadline_of_its_own_is_given_it() -> None:
+def test_a_probe_uses_the_timeout_of_its_worker() -> None:
     asked: list[float] = []
 
     def probe(

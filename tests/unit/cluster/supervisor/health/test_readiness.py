@@ -1,4 +1,4 @@
-"""Whether a worker serves: the verdict on what a probe saw, and real probes of real servers."""
+"""Whether a worker serves: the verdict on the facts of a probe, and probes of real servers."""
 
 import contextlib
 import os
@@ -48,7 +48,7 @@ INODES = frozenset({7})
 WELL = ProbeFacts(TARGET, health=ProbeResponse(200), owner=Owner.OURS, inodes=INODES, models=TINY)
 
 
-def test_a_worker_whose_own_socket_serves_its_own_model_is_healthy_and_proven() -> None:
+def test_a_worker_that_serves_its_model_on_its_own_socket_is_healthy_and_proven() -> None:
     assert judge(WELL) == ProbeResult(Health.HEALTHY, "healthy", INODES)
 
 
@@ -96,14 +96,14 @@ def test_a_verdict_names_what_is_wrong(
         pytest.param(b'{"data": [{"id": ' + b"[" * 900 + b"]" * 900 + b"}]}", id="a deep name"),
     ],
 )
-def test_a_page_that_is_no_models_page_names_no_model(body: bytes) -> None:
+def test_an_invalid_models_page_names_no_model(body: bytes) -> None:
     result = judge(replace(WELL, models=ProbeResponse(200, body)))
 
     assert result.why == "the server on port 8100 serves no model, not tiny"
 
 
 @pytest.mark.parametrize("owner", [Owner.UNKNOWN, Owner.NOBODY])
-def test_where_the_socket_cannot_be_seen_the_model_alone_decides_and_it_is_said(
+def test_with_an_unknown_socket_owner_the_models_page_alone_decides(
     owner: Owner,
 ) -> None:
     result = judge(replace(WELL, owner=owner))
@@ -113,18 +113,18 @@ def test_where_the_socket_cannot_be_seen_the_model_alone_decides_and_it_is_said(
     assert result.proven == frozenset()
 
 
-def test_its_own_socket_is_enough_where_the_models_page_wants_an_unknown_key() -> None:
+def test_its_own_socket_is_enough_if_the_models_page_needs_an_unknown_key() -> None:
     assert judge(replace(WELL, models=ProbeResponse(401))).health is Health.HEALTHY
 
 
-def test_a_worker_without_a_model_is_known_by_its_socket_only() -> None:
+def test_a_worker_without_a_model_is_identified_by_its_socket_only() -> None:
     router = replace(WELL, target=ProbeTarget(8100, ""), models=ProbeResponse(why="not asked"))
 
     assert judge(router).health is Health.HEALTHY
     assert judge(replace(router, owner=Owner.UNKNOWN)).health is Health.UNHEALTHY
 
 
-def test_a_worker_may_say_elsewhere_that_it_is_well() -> None:
+def test_a_worker_may_have_another_health_path() -> None:
     alive = replace(TARGET, health_path="/liveness")
 
     assert (
@@ -144,7 +144,7 @@ def test_every_listener_on_the_port_must_be_ours() -> None:
     assert owner_of(frozenset(), sockets, sockets.__getitem__) is Owner.NOBODY
 
 
-def test_processes_that_may_not_be_looked_into_leave_the_owner_unknown() -> None:
+def test_unreadable_processes_leave_the_socket_owner_unknown() -> None:
     def sockets_of(pid: int) -> list[int]:
         if pid == 10:
             raise PermissionError
@@ -154,7 +154,7 @@ def test_processes_that_may_not_be_looked_into_leave_the_owner_unknown() -> None
     assert owner_of(frozenset({3}), [10, 11], sockets_of) is Owner.OURS
 
 
-def test_only_listeners_that_can_get_the_connection_count() -> None:
+def test_only_listeners_that_can_accept_the_connection_count() -> None:
     table = [(ip_address(a), n) for n, a in enumerate(("127.0.0.1", "0.0.0.0", "10.0.0.5", "::"))]
 
     assert listening_inodes("127.0.0.1", 8100, lambda _port: table) == {0, 1}
@@ -163,15 +163,15 @@ def test_only_listeners_that_can_get_the_connection_count() -> None:
     assert listening_inodes("::1", 8100, lambda _port: table) == {3}
 
 
-def test_a_stranger_by_ipv6_alone_takes_nothing_from_a_worker_on_the_same_port() -> None:
-    """As a web server beside it that listens on [::] only; the worker is not to die for that."""
+def test_a_foreign_ipv6_listener_is_not_counted_for_an_ipv4_worker() -> None:
+    """As a web server beside it that listens on [::] only: the worker must not be killed for it."""
     with listening("127.0.0.1") as ours, listening("::", ours.getsockname()[1]):
         port = ours.getsockname()[1]
         inode = os.fstat(ours.fileno()).st_ino
         assert listening_inodes("127.0.0.1", port) == {inode}
 
 
-def test_the_tables_in_proc_are_read_up_to_the_first_connection(tmp_path: Path) -> None:
+def test_the_tables_in_proc_are_read_up_to_the_first_established_connection(tmp_path: Path) -> None:
     (tmp_path / "tcp").write_text(
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout"
         " inode\n"
@@ -205,7 +205,7 @@ def test_a_real_listener_is_found_with_its_address(
             assert list(table(port)) == [expected]
 
 
-def test_all_listeners_are_told_by_their_ports() -> None:
+def test_listening_inodes_are_grouped_by_port() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as one,
         socket.create_server(("::1", 0), family=socket.AF_INET6) as two,
@@ -217,7 +217,7 @@ def test_all_listeners_are_told_by_their_ports() -> None:
             assert table[listener.getsockname()[1]] >= {inode}
 
 
-def test_a_kernel_that_refuses_the_question_is_an_error_not_an_empty_answer() -> None:
+def test_a_refused_kernel_query_is_an_error_and_not_an_empty_result() -> None:
     with pytest.raises(OSError, match="No such file"):
         list(ask_kernel(8100, protocol=254))
 
@@ -262,7 +262,7 @@ def test_a_real_server_is_healthy_to_its_own_session_and_foreign_to_any_other(
     assert foreign.health is Health.FOREIGN
 
 
-def test_what_was_proven_of_a_server_does_not_hold_for_its_successor(
+def test_sockets_proven_for_a_server_do_not_prove_its_successor(
     serve: Callable[[int, str], ChildProcess],
 ) -> None:
     target = ProbeTarget(free_port(), "tiny")
@@ -285,15 +285,15 @@ def test_a_server_of_ours_with_another_model_is_not_healthy(
     assert until_answered(target, server.pid).health is Health.UNHEALTHY
 
 
-def test_where_nothing_listens_there_is_no_answer() -> None:
+def test_a_port_without_a_listener_gives_no_answer() -> None:
     result = probe(ProbeTarget(free_port(), "tiny"), os.getpid(), 5)
 
     assert result.health is Health.NO_ANSWER
     assert "refused" in result.why
 
 
-def test_a_worker_that_serves_tls_is_probed_by_it(tmp_path: Path) -> None:
-    """Whose socket it is the kernel says: its certificate may be anybody's, or have expired."""
+def test_a_worker_that_serves_tls_is_probed_by_tls(tmp_path: Path) -> None:
+    """The kernel identifies the socket's owner: the certificate may be foreign or expired."""
     wants = server_context()
     authority().configure_trust(wants)
     wants.verify_mode = ssl.CERT_REQUIRED
@@ -325,7 +325,7 @@ def test_a_worker_that_serves_tls_is_probed_by_it(tmp_path: Path) -> None:
         assert (unasked.health, why in unasked.why) == (Health.UNDECIDED, True), unasked
 
 
-def test_another_on_its_port_is_one_whatever_its_tls_is() -> None:
+def test_another_process_on_the_port_is_foreign_whatever_its_tls() -> None:
     unasked = ProbeResponse(why="it speaks no TLS", was_asked=False)
     target = ProbeTarget(8000, "tiny", tls=Trust(insecure=True))
 
@@ -336,14 +336,14 @@ def test_another_on_its_port_is_one_whatever_its_tls_is() -> None:
 
 @pytest.fixture
 def talker() -> Iterator[Callable[[bytes, bool], ProbeTarget]]:
-    """A server in this process that says some bytes once, then closes or drips for ever."""
+    """A server in this process that sends some bytes once, then closes or keeps sending."""
     listeners: list[socket.socket] = []
     threads: list[threading.Thread] = []
     enough = threading.Event()
 
     def serve(listener: socket.socket, said: bytes, drips: bool) -> None:
         connection = listener.accept()[0]
-        # Whoever is dripped on hangs up.
+        # The client hangs up while bytes are being sent.
         with connection, contextlib.suppress(ConnectionError):
             connection.recv(4096)
             connection.sendall(said)
@@ -366,7 +366,7 @@ def talker() -> Iterator[Callable[[bytes, bool], ProbeTarget]]:
         listener.close()
 
 
-def test_a_server_that_drips_is_left_at_the_deadline(
+def test_a_server_that_keeps_sending_bytes_is_abandoned_at_the_deadline(
     talker: Callable[[bytes, bool], ProbeTarget],
 ) -> None:
     target = talker(b"HTTP/1.1 200 OK\r\n\r\n", True)
@@ -376,7 +376,7 @@ def test_a_server_that_drips_is_left_at_the_deadline(
     assert time.monotonic() - begin < 5
 
 
-def test_a_server_that_never_accepts_is_left_at_the_deadline() -> None:
+def test_a_server_that_never_accepts_is_abandoned_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         target = ProbeTarget(listener.getsockname()[1], "tiny")
 
@@ -391,7 +391,7 @@ MANY = b"HTTP/1.1 %b\r\n\r\n" % (b"2" * 5000)
 @pytest.mark.parametrize(
     "said", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 abc\r\n\r\n", b"\r\n", MANY]
 )
-def test_something_that_does_not_speak_http_is_no_answer(
+def test_a_response_that_is_not_http_is_no_answer(
     talker: Callable[[bytes, bool], ProbeTarget], said: bytes
 ) -> None:
     answer = get(talker(said, False), "/health", time.monotonic() + 5)
@@ -399,7 +399,7 @@ def test_something_that_does_not_speak_http_is_no_answer(
     assert answer == ProbeResponse(why="the answer is not HTTP")
 
 
-def test_a_probe_that_cannot_be_made_is_undecided_not_a_failure_of_the_worker() -> None:
+def test_a_probe_that_cannot_be_sent_is_undecided() -> None:
     # TCP has no broadcast: the kernel refuses the connection before anything is sent.
     result = probe(ProbeTarget(8100, "tiny", host="255.255.255.255"), os.getpid(), 1)
 

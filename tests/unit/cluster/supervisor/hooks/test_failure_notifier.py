@@ -1,4 +1,4 @@
-"""Failures are delivered to commands and URLs, and those that hang or fail hold nobody up."""
+"""Failures are delivered to commands and URLs; a hanging or failing delivery blocks nothing."""
 
 import asyncio
 import json
@@ -52,7 +52,7 @@ def test_a_command_reads_the_failure_and_its_output_is_kept(tmp_path: Path) -> N
     assert wrote == "crashed\n"
 
 
-def test_a_command_gets_what_it_needs_of_our_environment_and_no_secret(tmp_path: Path) -> None:
+def test_a_command_gets_allowed_environment_variables_and_no_secrets(tmp_path: Path) -> None:
     script = "import os; print(*sorted(os.environ))"
     secrets = {"HF_TOKEN": "x", "VLLM_API_KEY": "x", "NOTIFY_SOCKET": "/x", "AWS_SECRET": "x"}
     names = deliver(script, tmp_path, HOME="/", https_proxy="http://p", **secrets).split()
@@ -61,12 +61,12 @@ def test_a_command_gets_what_it_needs_of_our_environment_and_no_secret(tmp_path:
     assert secrets.keys().isdisjoint(names)
 
 
-def test_a_command_that_fails_says_how_and_where_to_look(tmp_path: Path) -> None:
+def test_the_error_of_a_failed_command_has_its_exit_code_and_log_path(tmp_path: Path) -> None:
     with pytest.raises(HookError, match=r"ended with exit code 3; see .*hook\.log"):
         deliver("import sys; sys.exit(3)", tmp_path)
 
 
-def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
+def test_a_command_past_its_deadline_is_killed_with_its_children(tmp_path: Path) -> None:
     script = f"trap '' TERM; sleep 300 & echo $! > {tmp_path}/pid; wait"
     with pytest.raises(HookError, match="took more than 1 s"):
         run(("sh", "-c", script), tmp_path, 1.0)
@@ -75,7 +75,7 @@ def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(tmp_pa
 
 
 @pytest.mark.parametrize("leaving", ["setsid", "env -i setsid"])
-def test_a_helper_that_has_left_the_session_of_a_command_ends_with_it(
+def test_a_child_in_another_session_is_killed_with_its_timed_out_command(
     tmp_path: Path, leaving: str
 ) -> None:
     script = f"{leaving} sh -c 'echo $$ > {tmp_path}/pid; exec sleep 300' & wait"
@@ -85,7 +85,7 @@ def test_a_helper_that_has_left_the_session_of_a_command_ends_with_it(
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
-def test_a_helper_that_a_command_leaves_behind_in_another_session_ends(tmp_path: Path) -> None:
+def test_a_child_left_behind_in_another_session_is_killed_after_its_command(tmp_path: Path) -> None:
     started = tmp_path / "started"
     os.mkfifo(started)
     run(
@@ -97,8 +97,8 @@ def test_a_helper_that_a_command_leaves_behind_in_another_session_ends(tmp_path:
     assert is_gone(int((tmp_path / "hook.log").read_text()))
 
 
-def test_of_a_command_that_prints_for_ever_a_megabyte_is_kept(tmp_path: Path) -> None:
-    """It is read on and forgotten: one that ends in spite of all that it prints has succeeded."""
+def test_the_kept_output_of_a_command_is_limited_to_a_megabyte(tmp_path: Path) -> None:
+    """Further output is read and discarded: a command that then ends with code 0 has succeeded."""
     log = tmp_path / "hook.log"
     with pytest.raises(HookError, match=r"took more than 1 s"):
         run(("yes",), tmp_path, 1.0)
@@ -113,7 +113,7 @@ def test_of_a_command_that_prints_for_ever_a_megabyte_is_kept(tmp_path: Path) ->
 
 
 class Receiver(ThreadingHTTPServer):
-    """A server that takes what is posted, answers as told, or not at all."""
+    """A server that records posts and answers with a given status, or not at all."""
 
     daemon_threads = True
 
@@ -159,7 +159,7 @@ def post(url: str, seconds: float = 30.0) -> None:
     asyncio.run(PostDelivery(url, seconds).deliver(b'{"event": "crashed"}\n'))
 
 
-def test_a_url_is_sent_the_failure_with_what_stands_in_it(receiver: Receiver) -> None:
+def test_a_post_uses_the_path_query_and_credentials_of_its_url(receiver: Receiver) -> None:
     url = receiver.url.replace("//", "//me:pass%40word@")
     post(f"{url}/services/secret?room=7")
 
@@ -170,7 +170,7 @@ def test_a_url_is_sent_the_failure_with_what_stands_in_it(receiver: Receiver) ->
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
-def test_any_answer_but_2xx_is_a_failure_that_tells_no_more_than_the_host(
+def test_a_status_other_than_2xx_is_an_error_that_names_only_the_host(
     receiver: Receiver, status: int
 ) -> None:
     receiver.status = status
@@ -180,14 +180,14 @@ def test_any_answer_but_2xx_is_a_failure_that_tells_no_more_than_the_host(
     assert str(caught.value) == f"127.0.0.1 answers {status}"
 
 
-def test_a_url_that_does_not_answer_is_given_up_at_the_deadline(receiver: Receiver) -> None:
+def test_a_post_without_an_answer_fails_at_the_deadline(receiver: Receiver) -> None:
     receiver.silent.set()
 
     with pytest.raises(HookError, match=r"did not answer within 0\.2 s"):
         post(receiver.url, 0.2)
 
 
-def test_what_was_given_up_while_a_name_was_looked_up_is_not_sent_afterwards(
+def test_a_post_that_timed_out_during_name_resolution_is_not_sent_later(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up, look_up = threading.Event(), socket.getaddrinfo
@@ -212,7 +212,7 @@ def test_what_was_given_up_while_a_name_was_looked_up_is_not_sent_afterwards(
     assert [body for _, _, body in receiver.got] == [b"sent"]
 
 
-def test_a_url_where_nobody_listens_is_a_failure() -> None:
+def test_a_refused_connection_is_an_error() -> None:
     with pytest.raises(HookError, match="Connection refused"):
         post(f"http://127.0.0.1:{free_port()}")
 
@@ -232,7 +232,7 @@ class Slow:
             raise RuntimeError("a defect")
 
 
-def test_one_is_delivered_at_a_time_and_the_oldest_give_way_when_too_many_wait() -> None:
+def test_failures_are_delivered_one_by_one_and_the_queue_is_bounded() -> None:
     async def story() -> None:
         slow = Slow()
         hook = FailureNotifier(slow, ["crashed"], "n", "c", LOG)
@@ -259,7 +259,7 @@ def test_one_is_delivered_at_a_time_and_the_oldest_give_way_when_too_many_wait()
     asyncio.run(story())
 
 
-def test_kinds_that_nobody_asked_for_are_not_told_and_without_a_hook_nothing_is() -> None:
+def test_failures_of_unselected_kinds_or_without_a_hook_are_not_queued() -> None:
     async def story() -> None:
         hook = FailureNotifier(Slow(), ["failed"], "n", "c", LOG)
         hook.notify(FAILURE)

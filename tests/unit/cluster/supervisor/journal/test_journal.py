@@ -1,4 +1,4 @@
-"""The journal: what is written comes back, and nothing else is believed."""
+"""The journal: what was written is read back, and anything else is rejected."""
 
 import json
 import logging
@@ -88,7 +88,7 @@ WRITTEN = (
     '"gpus":["GPU-1"],"model_name":"m","host":"127.0.0.1","port":1,"ranks":1,'
     '"certificate_file":null},"drain_seconds":30.0,"stop_seconds":10.0,"in_front":false}]}\n'
 )
-"""A journal of version 1, as every daemon that is out there writes it."""
+"""A journal of version 1, as released daemons write it."""
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def journal(path: Path) -> Journal:
     return Journal(path, logging.getLogger("test"), where=HERE)
 
 
-def test_a_journal_keeps_its_keys_whatever_the_code_calls_them() -> None:
+def test_the_keys_of_the_journal_format_are_stable() -> None:
     (entry,) = decode(WRITTEN, HERE)
 
     assert (entry.life.generation, entry.life.consecutive_crashes) == (3, 1)
@@ -110,31 +110,33 @@ def test_a_journal_keeps_its_keys_whatever_the_code_calls_them() -> None:
 
 
 @given(life=lives, pid=st.none() | st.integers(2, 2**22), gpus=st.lists(st.text(), max_size=3))
-def test_what_is_written_comes_back(life: Lifecycle, pid: int | None, gpus: list[str]) -> None:
+def test_a_written_entry_is_read_back_unchanged(
+    life: Lifecycle, pid: int | None, gpus: list[str]
+) -> None:
     tag = ENTRY.tag.model_copy(update={"gpus": tuple(gpus)})
     entry = ENTRY.model_copy(update={"life": life, "pid": pid, "tag": tag})
 
     assert decode(encode(HERE, [entry]), HERE) == (entry,)
 
 
-def test_probes_that_failed_and_workers_that_stopped_are_not_worth_a_line() -> None:
+def test_failed_probes_and_stopped_workers_are_not_recorded() -> None:
     failing = ENTRY.model_copy(update={"life": replace(LIFE, failed_probes=3, probe_why="503")})
     stopped = ENTRY.model_copy(update={"worker": "s", "life": Lifecycle()})
 
     assert decode(encode(HERE, [failing, stopped]), HERE) == (ENTRY,)
 
 
-def test_no_variable_is_in_the_text() -> None:
+def test_no_environment_variable_is_in_the_journal() -> None:
     assert "secret" not in encode(HERE, [ENTRY])
 
 
-def test_an_entry_knows_the_command_that_it_was_started_by() -> None:
+def test_an_entry_matches_only_the_command_that_started_its_worker() -> None:
     assert ENTRY.runs(COMMAND)
     assert not ENTRY.runs(replace(COMMAND, env={"TOKEN": "other"}))
     assert not ENTRY.runs(replace(COMMAND, argv=("/bin/engine",)))
 
 
-def test_a_torn_journal_is_never_believed_wherever_it_was_torn() -> None:
+def test_a_journal_truncated_anywhere_is_rejected() -> None:
     text = encode(HERE, [ENTRY, ENTRY.model_copy(update={"worker": "v"})])
 
     for length in range(len(text.rstrip())):
@@ -143,7 +145,7 @@ def test_a_torn_journal_is_never_believed_wherever_it_was_torn() -> None:
 
 
 @given(position=st.integers(0, 10_000), byte=st.integers(32, 126))
-def test_a_garbled_journal_is_refused_or_read_but_never_an_accident(
+def test_a_garbled_journal_is_rejected_or_read_without_any_other_error(
     position: int, byte: int
 ) -> None:
     text = encode(HERE, [ENTRY])
@@ -168,7 +170,9 @@ def test_a_garbled_journal_is_refused_or_read_but_never_an_accident(
         ({"more": 1}, "torn or no journal: more is not known here: a newer version's, perhaps"),
     ],
 )
-def test_a_journal_of_another_time_or_place_is_refused(change: dict[str, object], why: str) -> None:
+def test_a_journal_of_another_version_boot_or_container_is_rejected(
+    change: dict[str, object], why: str
+) -> None:
     file = json.loads(encode(HERE, [ENTRY])) | change
 
     with pytest.raises(JournalError, match=why):
@@ -178,13 +182,13 @@ def test_a_journal_of_another_time_or_place_is_refused(change: dict[str, object]
 MOVE = Reassignment("id-1", "w", Role.DECODE, Role.PREFILL, 5, 6, Patience(), why="it says so")
 
 
-def test_roles_drains_and_a_move_come_back_as_they_were_written() -> None:
+def test_roles_drains_and_a_move_are_read_back_unchanged() -> None:
     said = Assignments(roles={"w": Role.PREFILL}, drained=("w",), move=MOVE)
 
     assert decode_whole(encode(HERE, [ENTRY], said), HERE) == ((ENTRY,), said)
 
 
-def test_without_any_the_journal_is_one_that_the_version_before_reads() -> None:
+def test_a_journal_without_assignments_is_readable_by_the_previous_version() -> None:
     assert encode(HERE, [ENTRY], Assignments()) == encode(HERE, [ENTRY])
     assert json.loads(encode(HERE, [ENTRY]))["version"] == 1
     assert "assignments" not in json.loads(encode(HERE, [ENTRY]))
@@ -192,7 +196,9 @@ def test_without_any_the_journal_is_one_that_the_version_before_reads() -> None:
 
 
 @pytest.mark.parametrize(("place", "named"), [((), "assignments.new"), (("move",), "new")])
-def test_a_field_of_a_move_that_is_not_known_is_named(place: tuple[str, ...], named: str) -> None:
+def test_an_unknown_field_of_assignments_or_move_is_named_in_the_error(
+    place: tuple[str, ...], named: str
+) -> None:
     file = json.loads(encode(HERE, [ENTRY], Assignments(move=MOVE)))
     part = file["assignments"]
     for key in place:
@@ -208,7 +214,7 @@ def test_a_worker_named_twice_is_refused() -> None:
         decode(encode(HERE, [ENTRY, ENTRY]), HERE)
 
 
-def test_what_was_made_of_a_worker_by_hand_is_forgotten_with_the_worker(
+def test_manual_assignments_of_a_worker_are_dropped_with_its_entry(
     path: Path, journal: Journal
 ) -> None:
     journal.assignments = Assignments(roles={"w": Role.PREFILL}, drained=("w",), move=MOVE)
@@ -224,7 +230,9 @@ def test_what_was_made_of_a_worker_by_hand_is_forgotten_with_the_worker(
     }
 
 
-def test_the_file_is_private_and_replaced_whole(path: Path, journal: Journal) -> None:
+def test_the_journal_file_is_private_and_replaced_atomically_when_it_changes(
+    path: Path, journal: Journal
+) -> None:
     journal.write([ENTRY])
     first = path.stat()
     journal.write([ENTRY])
@@ -237,12 +245,14 @@ def test_the_file_is_private_and_replaced_whole(path: Path, journal: Journal) ->
     assert journal.read() == ()
 
 
-def test_none_is_no_reason_to_complain(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_journal_is_read_as_empty_without_logging(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
     assert journal.read() == ()
     assert caplog.records == []
 
 
-def test_one_that_is_not_trusted_is_said_and_kept_aside(
+def test_an_untrusted_journal_is_logged_and_kept_aside(
     path: Path, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.write_text('{"version": 1')
@@ -253,7 +263,7 @@ def test_one_that_is_not_trusted_is_said_and_kept_aside(
     assert not path.exists()
 
 
-def test_one_that_cannot_be_written_is_said_once_shown_and_tried_again(
+def test_a_failed_write_is_logged_once_shown_in_the_status_and_retried(
     path: Path, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
     unfinished = path.with_name(".journal.json.part")
@@ -271,7 +281,7 @@ def test_one_that_cannot_be_written_is_said_once_shown_and_tried_again(
     assert journal.read() == (ours,)
 
 
-def test_an_argument_that_is_no_text_is_said_and_ends_nothing(
+def test_an_argument_that_is_not_utf_8_fails_the_write_without_an_exception(
     journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal.write([ENTRY.model_copy(update={"argv": ("/opt/caf\udce9",)})])
@@ -280,7 +290,7 @@ def test_an_argument_that_is_no_text_is_said_and_ends_nothing(
     assert "surrogates not allowed" in caplog.text
 
 
-def test_a_journal_from_before_there_were_pauses_is_adopted() -> None:
+def test_a_journal_without_the_pause_fields_is_read() -> None:
     written = json.loads(encode(HERE, [ENTRY]))
     for key in ("paused_ns", "restarting"):
         del written["workers"][0]["life"][key]
@@ -288,7 +298,7 @@ def test_a_journal_from_before_there_were_pauses_is_adopted() -> None:
     assert decode(json.dumps(written), HERE) == (ENTRY,)
 
 
-def test_a_paused_worker_stays_in_the_journal_when_it_is_stopped_and_gone() -> None:
+def test_a_paused_worker_stays_in_the_journal_after_it_has_stopped() -> None:
     gone = replace(LIFE, state=WorkerState.STOPPED, presence=Presence.GONE)
     stopped = ENTRY.model_copy(update={"life": gone, "pid": None})
     paused = stopped.model_copy(update={"life": replace(gone, paused_ns=8)})
@@ -298,7 +308,7 @@ def test_a_paused_worker_stays_in_the_journal_when_it_is_stopped_and_gone() -> N
 
 
 def written(path: Path, **changes: object) -> None:
-    """A journal of here and now, with one worker of which something is changed."""
+    """Write a journal of this host with one worker, of which some fields are changed."""
     entry = ENTRY.model_copy(update={"log_path": str(path.parent / "logs" / "w.log")})
     file = json.loads(encode(HERE, [entry]))
     life = changes.pop("life", {})
@@ -348,7 +358,7 @@ def written(path: Path, **changes: object) -> None:
         {"life": {"crashes_ns": [-5]}},
     ],
 )
-def test_what_cannot_be_true_of_a_worker_is_kept_aside_with_the_reason(
+def test_a_journal_with_an_impossible_value_is_logged_and_kept_aside(
     path: Path, journal: Journal, caplog: pytest.LogCaptureFixture, changes: dict[str, object]
 ) -> None:
     if "log_path" in changes:
@@ -361,7 +371,7 @@ def test_what_cannot_be_true_of_a_worker_is_kept_aside_with_the_reason(
     assert not path.exists()
 
 
-def test_a_relative_log_of_an_older_version_is_the_one_beside_the_journal(
+def test_a_relative_log_path_of_an_older_version_is_resolved_beside_the_journal(
     path: Path, journal: Journal
 ) -> None:
     written(path, log_path=".run/pair/logs/w.log")
@@ -370,9 +380,7 @@ def test_a_relative_log_of_an_older_version_is_the_one_beside_the_journal(
     assert entry.log_path == str(path.parent / "logs" / "w.log")
 
 
-def test_a_journal_of_another_files_size_or_depth_is_no_accident(
-    path: Path, journal: Journal
-) -> None:
+def test_a_huge_or_deeply_nested_journal_is_read_as_empty(path: Path, journal: Journal) -> None:
     path.write_text("[" * 200_000)
     assert journal.read() == ()
     with path.open("wb") as file:
@@ -420,7 +428,7 @@ def nobody_is_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks=st.integers(-2, 2**64),
 )
 @pytest.mark.usefixtures("nobody_is_signalled")
-def test_whatever_a_journal_says_ends_nobody_and_is_no_accident(
+def test_arbitrary_journal_contents_signal_no_process_and_raise_no_error(
     tmp_path: Path,
     fields: dict[str, object],
     life: dict[str, object],
@@ -446,7 +454,7 @@ def test_whatever_a_journal_says_ends_nobody_and_is_no_accident(
         adoption.is_there(found)
 
 
-def test_it_goes_where_the_folder_that_was_locked_is_by_now(tmp_path: Path) -> None:
+def test_the_journal_is_written_to_the_current_place_of_the_locked_folder(tmp_path: Path) -> None:
     aside, theirs = tmp_path / "aside", tmp_path / "theirs"
     aside.mkdir()
     theirs.mkdir()

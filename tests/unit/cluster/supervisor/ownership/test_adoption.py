@@ -1,4 +1,4 @@
-"""What is left of a worker is found by more than its pid, and nobody else is touched."""
+"""Processes of a worker are found by more than its pid, and foreign ones are left alone."""
 
 import os
 import shutil
@@ -66,7 +66,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def begin(log: Path) -> Iterator[Callable[..., ChildProcess]]:
-    """Starts a program, whose session ends with the test, however that ends."""
+    """Start a program whose session is killed at the end of the test."""
     started: list[ChildProcess] = []
 
     def begin(*argv: str) -> ChildProcess:
@@ -75,7 +75,7 @@ def begin(log: Path) -> Iterator[Callable[..., ChildProcess]]:
         # At the very moment of its exec a process has no arguments yet.
         arguments_of, end = Path(f"/proc/{child.pid}/cmdline"), time.monotonic() + 10
         while not arguments_of.read_bytes() and time.monotonic() < end:
-            time.sleep(0.001)  # the kernel tells nobody of an exec
+            time.sleep(0.001)  # the kernel does not notify of an exec
         return child
 
     yield begin
@@ -135,7 +135,9 @@ def test_a_living_process_is_found_and_can_be_ended(
     found.child.let_go()
 
 
-def test_a_pid_that_was_used_again_is_nobody(run: Callable[..., ChildProcess], log: Path) -> None:
+def test_a_reused_pid_is_gone_and_not_the_worker(
+    run: Callable[..., ChildProcess], log: Path
+) -> None:
     child = run(SLEEPS)
     before = descriptors()
 
@@ -145,14 +147,12 @@ def test_a_pid_that_was_used_again_is_nobody(run: Callable[..., ChildProcess], l
     assert descriptors() == before
 
 
-def test_a_pid_that_is_not_there_any_more_is_gone(log: Path) -> None:
+def test_a_nonexistent_pid_is_gone(log: Path) -> None:
     assert find(entry(log, None, pid=2**22 + 1)).presence is Presence.GONE
     assert not is_there(entry(log, None, pid=2**22 + 1))
 
 
-def test_a_dead_leader_that_nobody_buries_is_no_process(
-    run: Callable[..., ChildProcess], log: Path
-) -> None:
+def test_an_unreaped_dead_leader_is_gone(run: Callable[..., ChildProcess], log: Path) -> None:
     child = run("pass")
     assert wait_readable(child.pidfd)
     before = descriptors()
@@ -162,7 +162,7 @@ def test_a_dead_leader_that_nobody_buries_is_no_process(
     assert descriptors() == before
 
 
-def test_those_left_in_a_session_without_its_leader_are_found_by_its_log(
+def test_leftovers_in_a_session_without_its_leader_are_found_by_their_log(
     run: Callable[..., ChildProcess], ear: Ear, log: Path
 ) -> None:
     leader, left = leave(run, ear, "log")
@@ -177,7 +177,7 @@ def test_those_left_in_a_session_without_its_leader_are_found_by_its_log(
     assert found.child.pidfd == -1
 
 
-def test_a_session_whose_number_proves_nothing_is_left_alone(
+def test_a_session_known_only_by_its_number_is_left_alone(
     run: Callable[..., ChildProcess], ear: Ear, log: Path
 ) -> None:
     leader, left = leave(run, ear, "elsewhere")
@@ -188,7 +188,7 @@ def test_a_session_whose_number_proves_nothing_is_left_alone(
     assert descriptors() == before
 
 
-def test_those_left_behind_a_dead_leader_that_nobody_buries_are_found(
+def test_leftovers_of_an_unreaped_dead_leader_are_found(
     run: Callable[..., ChildProcess], ear: Ear, log: Path
 ) -> None:
     child = run(LEAVES, str(ear.path), "elsewhere")
@@ -202,7 +202,7 @@ def test_those_left_behind_a_dead_leader_that_nobody_buries_are_found(
     found.child.let_go()
 
 
-def test_a_start_that_was_only_meant_is_found_by_its_log(
+def test_a_start_recorded_without_a_pid_is_found_by_its_log(
     run: Callable[..., ChildProcess], log: Path
 ) -> None:
     meant = entry(log)
@@ -217,7 +217,7 @@ def test_a_start_that_was_only_meant_is_found_by_its_log(
     found.child.let_go()
 
 
-def test_one_that_is_older_than_the_start_that_was_meant_is_not_it(
+def test_a_process_older_than_the_recorded_start_is_not_the_worker(
     run: Callable[..., ChildProcess], log: Path
 ) -> None:
     child = run(SLEEPS)
@@ -226,7 +226,7 @@ def test_one_that_is_older_than_the_start_that_was_meant_is_not_it(
 
 
 @pytest.mark.parametrize("presence", [Presence.RUNNING, Presence.GONE])
-def test_a_successor_that_could_not_be_written_down_is_found_by_log_and_arguments(
+def test_an_unrecorded_successor_is_found_by_log_and_arguments(
     run: Callable[..., ChildProcess], log: Path, presence: Presence
 ) -> None:
     life = Lifecycle(WorkerState.BACKOFF, presence, generation=1)
@@ -241,7 +241,7 @@ def test_a_successor_that_could_not_be_written_down_is_found_by_log_and_argument
     assert find(old.model_copy(update={"argv": ("other",)})).presence is Presence.GONE
 
 
-def test_an_interpreter_before_the_arguments_is_no_difference(
+def test_an_interpreter_before_the_arguments_does_not_matter(
     begin: Callable[..., ChildProcess], log: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "engine"
@@ -256,7 +256,7 @@ def test_an_interpreter_before_the_arguments_is_no_difference(
     found.child.let_go()
 
 
-def test_one_that_does_not_lead_its_session_is_not_a_worker(
+def test_a_process_that_does_not_lead_its_session_is_not_a_worker(
     run: Callable[..., ChildProcess], ear: Ear, log: Path
 ) -> None:
     child = run(LEAVES, str(ear.path), "log")
@@ -284,7 +284,7 @@ def sought(
 
 
 def take_away(log: Path, how: str) -> None:
-    """What becomes of a log under a running engine."""
+    """Delete or move the log of a running engine."""
     if how == "deleted":
         log.unlink()
     elif how == "folder deleted":
@@ -306,7 +306,7 @@ def log_of_its_own(tmp_path: Path) -> Path:
 
 
 @LOST
-def test_a_worker_whose_log_is_gone_is_found_by_where_it_still_writes(
+def test_a_worker_with_a_lost_log_is_found_by_its_open_log_file(
     log_of_its_own: Path, how: str
 ) -> None:
     log = log_of_its_own
@@ -326,7 +326,7 @@ def test_a_worker_whose_log_is_gone_is_found_by_where_it_still_writes(
         child.reap()
 
 
-def test_an_engine_with_a_title_of_its_own_is_found_by_log_and_port(
+def test_an_engine_with_a_changed_process_title_is_found_by_log_and_port(
     log_of_its_own: Path, ear: Ear
 ) -> None:
     port, log = free_port(), log_of_its_own
@@ -354,7 +354,7 @@ def test_an_engine_with_a_title_of_its_own_is_found_by_log_and_port(
 
 
 @pytest.mark.parametrize("how", ["deleted", "moved and made anew"])
-def test_those_left_by_a_leader_are_found_when_their_log_has_been_moved(
+def test_leftovers_of_a_leader_are_found_after_their_log_was_moved_or_deleted(
     run: Callable[..., ChildProcess], ear: Ear, log: Path, how: str
 ) -> None:
     leader, left = leave(run, ear, "log")
@@ -369,7 +369,9 @@ def test_those_left_by_a_leader_are_found_when_their_log_has_been_moved(
     found.child.reap()
 
 
-def test_a_helper_in_another_session_is_what_is_left_of_a_worker(log: Path, ear: Ear) -> None:
+def test_a_marked_helper_in_another_session_is_a_leftover_of_its_worker(
+    log: Path, ear: Ear
+) -> None:
     script = LEAVES.replace("if sys.argv[2]", "os.setsid()\n    if sys.argv[2]")
     argv = [*PYTHON, script, str(ear.path), "elsewhere"]
     child = start(argv, os.environ | {WORKER_MARK: str(log)}, log)
@@ -408,7 +410,7 @@ def mount_apart() -> tuple[str, ...]:
     return argv
 
 
-def test_the_worker_of_a_container_is_not_ours_though_all_its_names_are_the_same(
+def test_a_worker_of_another_container_with_identical_paths_is_foreign(
     tmp_path: Path, ear: Ear, mount_apart: tuple[str, ...]
 ) -> None:
     state = tmp_path / "state"
@@ -436,8 +438,8 @@ def test_the_worker_of_a_container_is_not_ours_though_all_its_names_are_the_same
             child.reap()
 
 
-def test_an_engine_that_loads_and_has_no_log_is_found_by_arguments_and_mark(tmp_path: Path) -> None:
-    """The disk was full when it was started, and its daemon was killed before it listened."""
+def test_an_engine_without_log_and_port_is_found_by_arguments_and_mark(tmp_path: Path) -> None:
+    """The disk was full at its start, and its daemon was killed before the engine listened."""
     log = tmp_path / "logs" / "w.log"
     child = start([*PYTHON, SLEEPS], os.environ | {WORKER_MARK: str(log)}, tmp_path / "none.log")
     try:
@@ -453,7 +455,7 @@ def test_an_engine_that_loads_and_has_no_log_is_found_by_arguments_and_mark(tmp_
         child.reap()
 
 
-def test_an_engine_started_by_hand_with_all_that_is_printed_of_a_worker_is_not_the_worker(
+def test_an_engine_started_by_hand_with_a_workers_command_is_not_the_worker(
     tmp_path: Path, ear: Ear
 ) -> None:
     """`config check` prints arguments and variables for people to use."""
@@ -482,13 +484,13 @@ def test_an_engine_started_by_hand_with_all_that_is_printed_of_a_worker_is_not_t
             child.reap()
 
 
-def test_we_ourselves_are_nobodys_worker_whatever_a_journal_says(log: Path) -> None:
+def test_the_daemons_own_process_is_never_taken_for_a_worker(log: Path) -> None:
     ticks = procfs.start_ticks(os.getpid())
 
     assert find(entry(log, None, pid=os.getpid(), start_ticks=ticks)).presence is Presence.GONE
 
 
-def test_what_a_process_runs_and_where_it_lives_is_told_by_the_kernel() -> None:
+def test_procfs_reports_command_line_session_boot_and_namespace() -> None:
     assert procfs.command_line(os.getpid())[0].endswith(Path(sys.executable).name)
     assert procfs.command_line(2**22 + 1) == ()
     assert procfs.session_of(2**22 + 1) is None
@@ -501,7 +503,7 @@ def test_what_a_process_runs_and_where_it_lives_is_told_by_the_kernel() -> None:
     assert 0 < mine <= procfs.now_ticks()
 
 
-def test_a_process_that_was_found_is_in_no_restart_that_was_asked_of_the_one_before() -> None:
+def test_an_unrecorded_process_does_not_inherit_a_requested_restart() -> None:
     draining = Lifecycle(
         WorkerState.DRAINING, Presence.RUNNING, 3, last_signal=signal.SIGTERM, restarting=True
     )

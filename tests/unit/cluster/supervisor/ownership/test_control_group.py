@@ -1,4 +1,4 @@
-"""A worker's control group: found where it is ours, limited as wished, ended as a whole."""
+"""A worker's control group: found where it is ours, limited as configured, killed as a whole."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ signal.pause()
 
 
 def fake(folder: Path, own: str, root: str = "/") -> Path:
-    """What /proc/self says of a mount at a folder; the own group is there and ours."""
+    """Make a /proc/self with a mount at a folder, in which the own group exists and is ours."""
     proc = folder / "proc"
     proc.mkdir()
     (proc / "mountinfo").write_text(MOUNT.format(root=root, at=folder / "fs"))
@@ -37,19 +37,19 @@ def fake(folder: Path, own: str, root: str = "/") -> Path:
     return proc
 
 
-def test_where_nobody_else_manages_groups_ours_is_the_root(tmp_path: Path) -> None:
+def test_without_systemd_our_own_group_is_the_root(tmp_path: Path) -> None:
     proc = fake(tmp_path, "/a/b")
 
     assert group_root(proc, tmp_path / "none") == (tmp_path / "fs" / "a" / "b", "")
 
 
-def test_a_mount_of_a_part_is_counted_from_there(tmp_path: Path) -> None:
+def test_the_group_is_resolved_relative_to_the_root_of_the_mount(tmp_path: Path) -> None:
     proc = fake(tmp_path, "/pods/x/b", root="/pods/x")
 
     assert group_root(proc, tmp_path / "none") == (tmp_path / "fs" / "b", "")
 
 
-def test_under_systemd_only_what_is_delegated_is_ours(
+def test_under_systemd_only_a_delegated_group_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proc, systemd = fake(tmp_path, "/unit.service/daemon"), tmp_path / "systemd"
@@ -69,7 +69,7 @@ def test_under_systemd_only_what_is_delegated_is_ours(
     assert group_root(proc, systemd) == (unit, "")
 
 
-def test_without_such_a_mount_the_reason_is_told(tmp_path: Path) -> None:
+def test_without_a_cgroup_v2_mount_the_reason_is_returned(tmp_path: Path) -> None:
     (tmp_path / "mountinfo").write_text("31 23 0:28 / /sys rw - sysfs sysfs rw\n")
     (tmp_path / "cgroup").write_text("0::/\n")
 
@@ -90,7 +90,7 @@ def test_limits_are_written_and_taken_back(tmp_path: Path) -> None:
     assert (group.path / "memory.max").read_text() == "max"
 
 
-def test_what_cannot_be_limited_is_told_and_the_rest_is(tmp_path: Path) -> None:
+def test_unavailable_limits_are_reported_and_the_others_are_set(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("pids\n")
     (tmp_path / "cgroup.subtree_control").write_text("pids")
     group = ControlGroup(tmp_path, Path("/run/x/logs/w.log"), "w")
@@ -102,7 +102,7 @@ def test_what_cannot_be_limited_is_told_and_the_rest_is(tmp_path: Path) -> None:
     assert "no control group can be made" in problem
 
 
-def test_one_that_was_ended_for_its_memory_is_known(tmp_path: Path) -> None:
+def test_an_oom_kill_of_the_group_is_detected(tmp_path: Path) -> None:
     group = ControlGroup(tmp_path, Path("/run/x/logs/w.log"), "w")
     group.path.mkdir()
     events = group.path / "memory.events"
@@ -123,8 +123,8 @@ def root() -> Path:
     return found
 
 
-def test_whoever_hides_from_a_worker_ends_with_its_group(root: Path, tmp_path: Path) -> None:
-    """Double fork, sessions of their own, no environment: only the group knows them."""
+def test_a_daemonized_process_ends_with_the_group_of_its_worker(root: Path, tmp_path: Path) -> None:
+    """After a double fork, in another session and without environment, only the group shows it."""
     ear = Ear(tmp_path)
     group = ControlGroup(root, tmp_path / "logs" / "w.log", "w")
     assert group.make(WorkerLimits()) == ()
@@ -147,7 +147,7 @@ def test_whoever_hides_from_a_worker_ends_with_its_group(root: Path, tmp_path: P
     assert not group.path.exists()
 
 
-def test_a_group_in_which_we_are_is_not_ended(tmp_path: Path) -> None:
+def test_a_group_that_contains_our_own_process_is_not_killed(tmp_path: Path) -> None:
     group = ControlGroup(tmp_path, Path("/run/x/logs/w.log"), "w")
     group.path.mkdir()
     (group.path / "cgroup.procs").write_text(f"{os.getpid()}\n")

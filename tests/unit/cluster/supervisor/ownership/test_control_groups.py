@@ -1,4 +1,4 @@
-"""What a worker's limits come to where a control group can be had, and where none can."""
+"""The limits of workers where a control group is available, and where none is."""
 
 import logging
 from dataclasses import replace
@@ -21,7 +21,7 @@ from support.supervisors import READY, RunningSupervisor, supervised, tiny_spec
 LOG = logging.getLogger("test")
 
 
-def test_a_worker_runs_without_the_limits_that_cannot_be_had_and_it_is_said(
+def test_a_worker_runs_without_unavailable_limits_and_the_lack_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = WorkerLimits(memory=8 << 30, oom_score_adjust=300)
@@ -39,7 +39,7 @@ def test_a_worker_runs_without_the_limits_that_cannot_be_had_and_it_is_said(
     assert "runs without all its limits: none is delegated to us" in caplog.text
 
 
-def test_the_reason_of_a_crash_is_its_limit_if_the_kernel_ended_it_for_that(tmp_path: Path) -> None:
+def test_the_reason_of_an_oom_kill_names_the_memory_limit(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("memory pids\n")
     (tmp_path / "cgroup.subtree_control").write_text("memory pids\n")
     groups = ControlGroups(tmp_path, "", LOG)
@@ -56,7 +56,7 @@ def test_the_reason_of_a_crash_is_its_limit_if_the_kernel_ended_it_for_that(tmp_
     assert groups.verdict("v", limits) == ""
 
 
-def test_a_group_that_another_daemon_made_is_known_by_who_is_in_it_and_removed_after_him(
+def test_a_control_group_of_an_earlier_daemon_is_adopted_and_removed(
     tmp_path: Path,
 ) -> None:
     root, why = group_root()
@@ -81,7 +81,7 @@ def test_a_group_that_another_daemon_made_is_known_by_who_is_in_it_and_removed_a
     ("text", "size"),
     [("80GiB", 80 << 30), ("1.5G", 1_500_000_000), ("512 MiB", 512 << 20), (1 << 30, 1 << 30)],
 )
-def test_a_size_is_what_people_write(text: object, size: int) -> None:
+def test_memory_sizes_are_parsed_with_common_units(text: object, size: int) -> None:
     assert from_mapping(file(memory=text), "f").workers[0].limits == WorkerLimits(memory=size)
 
 
@@ -89,7 +89,7 @@ def test_a_size_is_what_people_write(text: object, size: int) -> None:
     "limits",
     [{"memory": "80 apples"}, {"memory": 5}, {"tasks": 0}, {"oom_score_adjust": 1001}, {"cpu": 1}],
 )
-def test_a_limit_that_is_none_is_refused(limits: dict[str, object]) -> None:
+def test_an_invalid_limit_is_rejected(limits: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"workers\[0\]\.limits"):
         from_mapping(file(**limits), "f")
 

@@ -1,4 +1,4 @@
-"""A process is a worker's if what is seen of it is nobody else's."""
+"""A process belongs to a worker if its traits could be no other process's."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from disagg_cluster.supervisor.ownership.adoption import ProcessEvidence, proves
         (False, False, False, False, False),
     ],
 )
-def test_the_log_and_one_more_prove_it_and_without_the_log_arguments_and_mark(
+def test_a_worker_is_proven_by_its_log_and_one_trait_or_by_arguments_and_mark(
     writes: bool, fits: bool, mark: bool, port: bool, proven: bool
 ) -> None:
     assert proves_worker(ProcessEvidence(writes, fits, mark, port)) is proven

@@ -1,4 +1,4 @@
-"""One real child: started, seen dying, signalled with all its session, buried."""
+"""One real child: started, signalled with its session, observed to exit, and reaped."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ def run(log: Path) -> Iterator[Callable[..., ChildProcess]]:
         child.reap()
 
 
-def test_a_child_leads_its_own_session_reads_nothing_and_logs_both_outputs(
+def test_a_child_leads_its_own_session_has_empty_stdin_and_logs_stdout_and_stderr(
     run: Callable[..., ChildProcess], log: Path
 ) -> None:
     child = run(
@@ -79,7 +79,7 @@ def test_a_child_inherits_no_descriptor_of_ours(
     assert log.read_text() == "[0, 1, 2, 3]\n"  # 3 is the folder that it lists
 
 
-def test_a_log_is_appended_to_and_the_new_part_is_known(
+def test_a_log_is_appended_to_and_its_start_offset_is_known(
     run: Callable[..., ChildProcess], log: Path
 ) -> None:
     log.parent.mkdir()
@@ -91,7 +91,7 @@ def test_a_log_is_appended_to_and_the_new_part_is_known(
     assert last_lines(log, 10, child.log_start_bytes) == ("new",)
 
 
-def test_a_log_cut_by_copy_truncate_is_written_on_from_its_beginning(
+def test_a_log_truncated_by_copytruncate_is_continued_from_offset_zero(
     run: Callable[..., ChildProcess], log: Path, ear: Ear
 ) -> None:
     child = run(
@@ -116,7 +116,7 @@ def test_a_log_cut_by_copy_truncate_is_written_on_from_its_beginning(
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -9),
     ],
 )
-def test_the_exit_code_is_known_before_and_only_after_the_end(
+def test_the_exit_code_is_known_before_the_child_is_reaped(
     run: Callable[..., ChildProcess], script: str, code: int
 ) -> None:
     child = run(script)
@@ -137,7 +137,9 @@ def test_a_running_child_has_no_exit_code_and_is_not_reaped(
     assert procfs.is_alive(child.pid)
 
 
-def test_the_end_of_a_child_wakes_a_loop_without_polling(run: Callable[..., ChildProcess]) -> None:
+def test_the_exit_of_a_child_wakes_the_event_loop_by_its_pidfd(
+    run: Callable[..., ChildProcess],
+) -> None:
     async def until_dead(child: ChildProcess) -> None:
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -167,10 +169,10 @@ def test_a_signal_reaches_all_of_the_session(
 
 
 @pytest.mark.parametrize("group", ["same group", "own group"])
-def test_all_of_a_session_that_another_reaps_are_reached_one_by_one(
+def test_a_session_that_is_not_ours_to_reap_is_signalled_process_by_process(
     run: Callable[..., ChildProcess], ear: Ear, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody holds the number of such a group for us: it is never signalled as a whole."""
+    """The number of such a group may be reused: it is never signalled as a whole."""
     child = run(FORKS, str(ear.path), group, "stay")
     grandchild = int(ear.line())
     monkeypatch.setattr(ChildProcess, "_is_our_child", lambda _child: False)
@@ -181,13 +183,13 @@ def test_all_of_a_session_that_another_reaps_are_reached_one_by_one(
     assert is_gone(grandchild)
 
 
-def test_a_stranger_whose_group_got_the_number_of_an_adopted_one_is_not_signalled(
+def test_a_foreign_process_group_with_a_reused_number_is_not_signalled(
     run: Callable[..., ChildProcess],
 ) -> None:
-    """It got it after our last look: its start was still the adopted one's then."""
+    """It got the number after the last check, which still saw the adopted process's start time."""
     adopted = run("pass")
     assert wait_readable(adopted.pidfd)
-    os.waitpid(adopted.pid, 0)  # as whoever else it is a child of would
+    os.waitpid(adopted.pid, 0)  # as its real parent would
     stranger = run("import signal; signal.pause()")
     late = ChildProcess(stranger.pid, stranger.start_ticks, adopted.pidfd, 0)
 
@@ -197,7 +199,7 @@ def test_a_stranger_whose_group_got_the_number_of_an_adopted_one_is_not_signalle
 
 
 @pytest.mark.parametrize("group", ["same group", "own group"])
-def test_those_left_behind_are_found_and_killed_after_the_leader_died(
+def test_survivors_of_a_dead_leader_are_found_and_killed(
     run: Callable[..., ChildProcess], ear: Ear, group: str
 ) -> None:
     child = run(FORKS, str(ear.path), group, "leave")
@@ -210,7 +212,7 @@ def test_those_left_behind_are_found_and_killed_after_the_leader_died(
     assert child.survivors() == ()
 
 
-def test_a_member_that_moved_to_another_session_is_not_watched(
+def test_a_process_outside_the_session_is_not_watched(
     run: Callable[..., ChildProcess],
 ) -> None:
     child = run("import signal; signal.pause()")
@@ -221,7 +223,7 @@ def test_a_member_that_moved_to_another_session_is_not_watched(
     os.close(pidfd)
 
 
-def test_a_pid_with_another_start_time_is_never_touched(run: Callable[..., ChildProcess]) -> None:
+def test_a_pid_with_another_start_time_is_not_signalled(run: Callable[..., ChildProcess]) -> None:
     child = run("import signal; signal.pause()")
     ours, child.start_ticks = child.start_ticks, 1
 
@@ -281,7 +283,7 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         start([sys.executable, "-c", ""], {}, tmp_path / "file" / "worker.log")
 
 
-def test_starts_that_work_and_starts_that_fail_leave_nothing_open(log: Path) -> None:
+def test_successful_and_failed_starts_leak_no_descriptor_and_no_child(log: Path) -> None:
     before = descriptors(), children()
     for _ in range(5):
         child = start([*PYTHON, "pass"], {}, log)
@@ -293,7 +295,7 @@ def test_starts_that_work_and_starts_that_fail_leave_nothing_open(log: Path) -> 
     assert (descriptors(), children()) == before
 
 
-def test_the_last_lines_are_the_last_ones_and_never_older_than_asked(tmp_path: Path) -> None:
+def test_last_lines_are_limited_in_number_and_by_start_offset(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("a\nb\nc\n")
 
@@ -305,7 +307,7 @@ def test_the_last_lines_are_the_last_ones_and_never_older_than_asked(tmp_path: P
     assert last_lines(tmp_path / "none", 5) == ()
 
 
-def test_the_last_lines_of_a_huge_or_garbled_log_are_cheap_and_readable(tmp_path: Path) -> None:
+def test_the_last_line_of_a_large_log_with_invalid_utf_8_is_readable(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"x" * 1_000_000 + b"\n\xff\xfe end\n")
 
@@ -326,6 +328,6 @@ def test_a_process_with_brackets_in_its_name_is_read_right(
     assert procfs.start_ticks(child.pid) == child.start_ticks
 
 
-def test_a_process_that_is_not_there_has_no_start_and_no_life() -> None:
+def test_a_nonexistent_process_has_no_start_time_and_is_not_alive() -> None:
     assert procfs.start_ticks(2**22 + 1) is None
     assert not procfs.is_alive(2**22 + 1)

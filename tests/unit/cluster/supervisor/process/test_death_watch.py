@@ -1,4 +1,4 @@
-"""Workers that end together are looked at together, and whoever one of them left is seen."""
+"""Workers that end together share one process scan, and leftovers of each are found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if os.fork() == 0:
 
 
 class CountedScan(SharedScan):
-    """The real look, counted."""
+    """The real process scan, counted."""
 
     def __init__(self) -> None:
         super().__init__(self._counted)
@@ -43,7 +43,7 @@ class CountedScan(SharedScan):
 
 
 class Watched:
-    """A child under watch, and what was told of it."""
+    """A child under watch, and what was reported of it."""
 
     def __init__(self, folder: Path, scan: SharedScan, *argv: str) -> None:
         log = folder / "w.log"
@@ -66,7 +66,7 @@ def folders(tmp_path: Path) -> list[Path]:
     return [tmp_path / str(number) for number in range(8)]
 
 
-def test_a_burst_of_endings_is_one_look_at_all_processes(folders: list[Path]) -> None:
+def test_simultaneous_exits_share_one_process_scan(folders: list[Path]) -> None:
     async def story() -> None:
         scan = CountedScan()
         watched = [Watched(folder, scan, SLEEPS) for folder in folders]
@@ -83,7 +83,9 @@ def test_a_burst_of_endings_is_one_look_at_all_processes(folders: list[Path]) ->
     asyncio.run(story())
 
 
-def test_signals_to_all_workers_in_one_turn_are_one_look(folders: list[Path]) -> None:
+def test_signals_to_all_workers_in_one_loop_turn_share_one_process_scan(
+    folders: list[Path],
+) -> None:
     async def story() -> None:
         scan = CountedScan()
         watched = [Watched(folder, scan, SLEEPS) for folder in folders]
@@ -97,14 +99,14 @@ def test_signals_to_all_workers_in_one_turn_are_one_look(folders: list[Path]) ->
     asyncio.run(story())
 
 
-def test_a_helper_that_was_left_after_the_others_were_looked_at_is_seen(tmp_path: Path) -> None:
-    """The death is found before the loop tells of it, in the turn in which a look was made."""
+def test_a_helper_left_after_the_shared_scan_is_still_found(tmp_path: Path) -> None:
+    """The exit is found before the loop reports it, in the turn in which a scan was made."""
     ear = Ear(tmp_path)
 
     async def story() -> None:
         scan = CountedScan()
         watched = Watched(tmp_path, scan, LEAVES_A_HELPER, str(ear.path))
-        # Blocked from the start, it waits until it is asked for.
+        # The signal is blocked from the start, so that it waits for sigwait.
         scan.look()
         os.kill(watched.child.pid, signal.SIGUSR1)
         helper = int(ear.line())
@@ -128,7 +130,7 @@ def test_a_helper_that_was_left_after_the_others_were_looked_at_is_seen(tmp_path
         ear.close()
 
 
-def test_each_turn_of_the_loop_looks_anew_and_a_look_that_fails_is_not_kept() -> None:
+def test_each_loop_turn_scans_anew_and_a_failed_scan_is_not_cached() -> None:
     made: list[OwnProcesses] = []
 
     def look() -> OwnProcesses:
@@ -148,7 +150,7 @@ def test_each_turn_of_the_loop_looks_anew_and_a_look_that_fails_is_not_kept() ->
     asyncio.run(story())
 
 
-def test_who_is_seen_lives_and_has_a_session(tmp_path: Path) -> None:
+def test_an_observed_process_is_alive_and_has_a_session_and_mark(tmp_path: Path) -> None:
     child: ChildProcess = start([*PYTHON, SLEEPS], {WORKER_MARK: "/x/w.log"}, tmp_path / "w.log")
     try:
         # The kernel lets us go on before the new program has its environment.

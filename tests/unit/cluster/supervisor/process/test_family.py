@@ -1,4 +1,4 @@
-"""Who descends from a worker stays known, wherever it goes."""
+"""Descendants of a worker stay known, in whichever session they run."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ signal.pause()
 
 
 @given(st.dictionaries(st.integers(2, 30), st.integers(1, 30)), st.sets(st.integers(1, 30)))
-def test_below_is_whoever_has_a_root_among_his_ancestors(
+def test_below_returns_the_pids_with_a_root_among_their_ancestors(
     parents: dict[int, int], roots: set[int]
 ) -> None:
     def has_root_above(pid: int) -> bool:
@@ -52,7 +52,7 @@ def test_below_is_whoever_has_a_root_among_his_ancestors(
 def tree(tmp_path: Path) -> Iterator[tuple[ChildProcess, int]]:
     """A leader, its child in another session, and the child of that one, whose pid is known."""
     ear = Ear(tmp_path)
-    # Nothing is inherited by which they could be known.
+    # They inherit nothing that could identify them.
     child = start([*PYTHON, TREE, str(ear.path)], {}, tmp_path / "logs" / "w.log")
     grandchild = int(ear.line())
     yield child, grandchild
@@ -65,7 +65,7 @@ def tree(tmp_path: Path) -> Iterator[tuple[ChildProcess, int]]:
     ear.close()
 
 
-def test_who_was_seen_below_a_leader_is_still_its_own_when_those_between_have_died(
+def test_an_observed_descendant_stays_known_after_its_parent_has_died(
     tree: tuple[ChildProcess, int],
 ) -> None:
     child, grandchild = tree
@@ -87,7 +87,7 @@ def test_who_was_seen_below_a_leader_is_still_its_own_when_those_between_have_di
     assert record.of(child.pid) == frozenset()
 
 
-def test_a_pid_that_is_somebody_elses_by_now_is_nobodys_descendant(
+def test_a_reused_pid_is_not_a_descendant(
     tree: tuple[ChildProcess, int],
 ) -> None:
     child, grandchild = tree
@@ -99,8 +99,8 @@ def test_a_pid_that_is_somebody_elses_by_now_is_nobodys_descendant(
     assert child.watch(grandchild) is None
 
 
-def test_orphans_fall_to_the_daemon_and_are_buried(tmp_path: Path) -> None:
-    """A helper of a helper: its parent has gone, and nobody would wait for it."""
+def test_orphans_are_reparented_to_the_subreaper_and_reaped(tmp_path: Path) -> None:
+    """A helper of a helper: its parent has gone, so that no process would reap it."""
     script = "import os\nif os.fork() == 0:\n    os.setsid()\n    os._exit(0)\nos._exit(0)"
     assert not is_subreaper()
     with subreaping():
@@ -118,8 +118,8 @@ def test_orphans_fall_to_the_daemon_and_are_buried(tmp_path: Path) -> None:
     assert not is_subreaper()
 
 
-def test_a_child_that_somebody_waits_for_is_left_to_him() -> None:
-    """One look is not enough to bury a child: whoever started it may be about to ask for it."""
+def test_a_child_that_its_starter_waits_for_is_not_reaped() -> None:
+    """A child is not reaped after one scan: its starter may be about to wait for it."""
     with subprocess.Popen([sys.executable, "-S", "-c", "raise SystemExit(3)"]) as ours:
         pidfd = os.pidfd_open(ours.pid)
         assert wait_readable(pidfd)

@@ -1,4 +1,4 @@
-"""What is done again until it succeeds: said once, however often it fails and of whatever."""
+"""Actions that are retried until they succeed: a recurring failure is logged once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from disagg_cluster.supervisor.process.retries import (
 
 
 @pytest.mark.parametrize("cause", [ValueError("ours"), OSError(24, "Too many open files"), "no"])
-def test_a_deed_that_goes_on_failing_is_said_once(
+def test_an_action_that_keeps_failing_is_logged_once(
     cause: Exception | str, caplog: pytest.LogCaptureFixture
 ) -> None:
     supervision = SupervisionHealth(logging.getLogger("test"))
@@ -32,7 +32,7 @@ def test_a_deed_that_goes_on_failing_is_said_once(
     assert supervision.status().unexpected_failures == 51 * isinstance(cause, ValueError)
 
 
-def test_a_deed_is_done_again_though_nobody_could_be_told_that_it_failed(
+def test_an_action_is_retried_even_if_reporting_its_failure_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(retries, "RETRY_SECONDS", 0.01)

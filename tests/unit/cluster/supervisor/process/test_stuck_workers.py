@@ -1,4 +1,4 @@
-"""Workers that nothing ends: they are named, and asking twice makes it no worse."""
+"""Workers that survive SIGKILL are named, and a second stop changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.children import STUBBORN, Ear
 from support.supervisors import QUICK, STARTING, tiny_spec
 
 
-def test_each_stuck_worker_is_named_with_what_is_known_and_what_to_do() -> None:
+def test_the_error_names_each_stuck_worker_its_process_state_and_a_remedy() -> None:
     error = StuckWorkersError([("a", 12, "D"), ("b", 13, "S"), ("c", None, "")])
 
     assert error.exit_code == 6
@@ -35,7 +35,7 @@ def test_each_stuck_worker_is_named_with_what_is_known_and_what_to_do() -> None:
     ]
 
 
-def test_a_crew_that_is_hurried_while_a_worker_is_stuck_ends_once_and_names_it(
+def test_a_second_stop_during_a_stuck_stop_names_the_same_stuck_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("disagg_cluster.supervisor.ending._KILL_SECONDS", 0.2)
@@ -63,7 +63,7 @@ def test_a_crew_that_is_hurried_while_a_worker_is_stuck_ends_once_and_names_it(
     asyncio.run(story())
 
 
-def test_a_daemon_that_was_stopped_itself_gives_up_no_worker_that_it_has_not_killed(
+def test_a_suspended_daemon_kills_a_worker_before_it_counts_as_stuck(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("disagg_cluster.supervisor.ending._KILL_SECONDS", 1.0)
@@ -78,7 +78,7 @@ def test_a_daemon_that_was_stopped_itself_gives_up_no_worker_that_it_has_not_kil
         assert ear.line() == "deaf"
         stopping = asyncio.create_task(supervisor.stop())
         await asyncio.sleep(0.01)
-        time.sleep(1.4)  # beyond all its deadlines, as a daemon that is stopped by a signal
+        time.sleep(1.4)  # beyond all its deadlines, as a daemon suspended by a signal
         assert await stopping == ()
 
     asyncio.run(story())

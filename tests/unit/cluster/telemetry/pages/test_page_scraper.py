@@ -122,7 +122,7 @@ def test_an_unexpected_error_in_one_page_fails_only_its_collector() -> None:
     assert successes(pages) == {"engine:a": False, "engine:b": True}
 
 
-def test_an_engine_that_never_answers_does_not_delay_others() -> None:
+def test_an_engine_that_never_answers_delays_no_other() -> None:
     asked, hung = threading.Event(), threading.Event()
 
     def answer(url: str) -> bytes:
