@@ -34,11 +34,11 @@ def changed(window: SeriesWindow, change: object) -> SeriesWindow:
     return replace(window, families=families)
 
 
-def test_of_nothing_nothing_is_said() -> None:
+def test_an_empty_window_gives_no_diagnoses() -> None:
     assert diagnose(SeriesWindow(0.0, 600.0), TARGETS)[0] == ()
 
 
-def test_one_scrape_leaves_a_model_undecided_and_says_why() -> None:
+def test_a_single_scrape_leaves_a_model_undecided_with_the_reason() -> None:
     window = WindowMaker(seconds=15.0).make(SLOW)
 
     (found,), _ = diagnose(window, TARGETS)
@@ -47,7 +47,7 @@ def test_one_scrape_leaves_a_model_undecided_and_says_why() -> None:
     assert found.missing == ("engines have not been scraped for long enough",)
 
 
-def test_a_model_that_is_scraped_no_longer_is_undecided_and_says_since_when() -> None:
+def test_a_model_no_longer_scraped_is_undecided_with_the_time_since() -> None:
     window = WindowMaker().make(SLOW)
     silent = replace(window, now_seconds=window.now_seconds + 90.0)
 
@@ -58,7 +58,7 @@ def test_a_model_that_is_scraped_no_longer_is_undecided_and_says_since_when() ->
     assert "no engine of it has been scraped for 1m 30s" in found.missing[0]
 
 
-def test_a_model_is_judged_while_one_of_its_engines_is_scraped() -> None:
+def test_a_model_is_diagnosed_while_one_of_its_engines_is_scraped() -> None:
     window = WindowMaker().make(SLOW)
     since = replace(window, now_seconds=window.now_seconds + 90.0)
     lasting = changed(
@@ -80,7 +80,7 @@ def test_a_model_is_judged_while_one_of_its_engines_is_scraped() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0, 0.0, 1e300])
-def test_constant_or_absurd_numbers_hold_nobody_back(value: float) -> None:
+def test_constant_or_absurd_values_give_no_findings(value: float) -> None:
     window = changed(
         WindowMaker().make(SLOW),
         lambda each: ScrapedSeries(
@@ -107,7 +107,7 @@ def test_the_order_of_series_does_not_matter(random: object) -> None:
 
 @settings(max_examples=8, deadline=None)
 @given(st.permutations(["a", "zz", "engine-7", "0"]))
-def test_names_do_not_matter(names: list[str]) -> None:
+def test_engine_names_do_not_matter(names: list[str]) -> None:
     lines = [replace(line, name=name) for line, name in zip(SLOW, names, strict=True)]
 
     ((found,),) = (each.findings for each in diagnose(WindowMaker().make(lines), TARGETS)[0])
@@ -118,7 +118,7 @@ def test_names_do_not_matter(names: list[str]) -> None:
 
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(st.integers(0, 10_000))
-def test_chance_alone_is_not_blamed(seed: int) -> None:
+def test_noise_alone_gives_no_findings(seed: int) -> None:
     well = [replace(line, then={}) for line in SLOW]
 
     (found,), _ = diagnose(WindowMaker(noise=0.15, seed=seed).make(well), TARGETS)
@@ -134,7 +134,7 @@ def test_missing_families_are_no_error() -> None:
         diagnose(replace(window, families=families), TARGETS)
 
 
-def test_nodes_scraped_at_other_moments_are_one_window() -> None:
+def test_nodes_scraped_at_different_times_are_diagnosed_together() -> None:
     late = {"p0": 4.0, "p1": 9.0}
     lines = [replace(line, node=f"node-{line.name}") for line in SLOW]
     window = changed(
@@ -150,7 +150,7 @@ def test_nodes_scraped_at_other_moments_are_one_window() -> None:
     assert found.cause is Cause.SLOW_GPU
 
 
-def test_a_gap_in_the_scrapes_is_no_evidence() -> None:
+def test_a_gap_in_the_scrapes_changes_no_finding() -> None:
     gap = (BEGIN_SECONDS + 200, BEGIN_SECONDS + 320)
 
     def without(each: ScrapedSeries) -> ScrapedSeries:
@@ -166,7 +166,7 @@ def test_a_gap_in_the_scrapes_is_no_evidence() -> None:
     assert [each.cause for each in slow.findings] == [Cause.SLOW_GPU]
 
 
-def test_counters_that_begin_anew_are_no_change() -> None:
+def test_counter_resets_give_no_findings() -> None:
     def restarted(each: ScrapedSeries) -> ScrapedSeries:
         if not (np.diff(each.values) > 0).all():
             return each
@@ -181,7 +181,7 @@ def test_counters_that_begin_anew_are_no_change() -> None:
     assert found.findings == ()
 
 
-def test_findings_outlast_a_look_that_misses_them_and_no_more_than_two() -> None:
+def test_a_finding_persists_for_two_rounds_without_evidence() -> None:
     sick, well = WindowMaker().make(SLOW), [replace(line, then={}) for line in SLOW]
     seen, state = diagnose(sick, TARGETS, DiagnosisState())
     gone = WindowMaker().make(well)
@@ -195,7 +195,7 @@ def test_findings_outlast_a_look_that_misses_them_and_no_more_than_two() -> None
     assert outcomes == [DiagnosisOutcome.FOUND] * 2 + [DiagnosisOutcome.NO_BOTTLENECK] * 2
 
 
-def test_a_finding_outlasts_the_window_that_it_began_in() -> None:
+def test_a_finding_persists_beyond_the_window_in_which_it_began() -> None:
     alone = (replace(SLOW[0], then={"cached_share": 0.0, "wait_seconds": 1.6}), SLOW[3])
     _, state = diagnose(WindowMaker().make(alone), TARGETS, DiagnosisState())
     later = WindowMaker(onset_seconds=-1.0).make(alone)
@@ -212,7 +212,7 @@ def test_a_finding_outlasts_the_window_that_it_began_in() -> None:
     assert unknown.findings == ()
 
 
-def test_a_finding_keeps_the_time_at_which_it_began() -> None:
+def test_a_finding_keeps_its_start_time() -> None:
     (first,), state = diagnose(WindowMaker().make(SLOW), TARGETS, DiagnosisState())
     later = WindowMaker(seconds=900.0, onset_seconds=480.0).make(SLOW)
 

@@ -50,7 +50,7 @@ def with_queues(window: SeriesWindow, seconds: float, *blocks: int) -> SeriesWin
     return replace(window, families={**window.families, FRONT: (queued,)})
 
 
-def test_a_slow_gpu_that_its_readings_show_is_nothing_else() -> None:
+def test_a_slow_gpu_confirmed_by_its_readings_has_no_alternative() -> None:
     slow = replace(PREFILL[0], then={**SLOW, "clocks": (0.9e9,), "throttled": (1.0,)})
 
     (found,) = told(WindowMaker().make((slow, *PREFILL[1:], *DECODE)))
@@ -58,7 +58,7 @@ def test_a_slow_gpu_that_its_readings_show_is_nothing_else() -> None:
     assert (found.cause, found.alternative) == (Cause.SLOW_GPU, None)
 
 
-def test_slow_steps_may_be_a_strangers_where_nobody_looks_at_other_processes() -> None:
+def test_without_process_metrics_slow_steps_may_be_due_to_a_foreign_process() -> None:
     slow = replace(PREFILL[0], then=SLOW)
     window = WindowMaker().make((slow, *PREFILL[1:], *DECODE))
 
@@ -68,13 +68,13 @@ def test_slow_steps_may_be_a_strangers_where_nobody_looks_at_other_processes() -
     assert (blind.cause, other_cause(blind)) == (Cause.SLOW_GPU, Cause.STRANGER)
 
 
-def test_a_floor_may_be_a_queue_where_nobody_tells_who_waits() -> None:
+def test_without_a_router_queue_metric_a_latency_floor_may_be_a_router_limit() -> None:
     (found,) = told(WindowMaker(front_seconds=(0.003, 0.9)).make((*PREFILL, *DECODE)))
 
     assert (found.cause, other_cause(found)) == (Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT)
 
 
-def test_a_queue_before_the_engines_that_has_come_and_gone_is_the_routers() -> None:
+def test_a_past_queue_before_the_engines_is_a_router_limit() -> None:
     window = WindowMaker(front_seconds=(0.003, 0.003)).make((*PREFILL, *DECODE))
 
     (found,) = told(with_queues(window, 2.0, 5, 4))
@@ -92,7 +92,7 @@ def test_a_queue_before_the_engines_that_has_come_and_gone_is_the_routers() -> N
         ((0.3, 0.6, 0.9, 1.2, 1.6, 2.0), Cause.ROUTER_LIMIT, Cause.LATENCY_FLOOR),
     ],
 )
-def test_a_wait_before_the_engines_that_is_only_just_there_is_told_with_what_else_it_may_be(
+def test_a_wait_before_the_engines_that_has_just_begun_has_an_alternative(
     queued_seconds: tuple[float, ...], cause: Cause, other: Cause
 ) -> None:
     maker = WindowMaker(
@@ -111,7 +111,7 @@ def test_a_wait_before_the_engines_that_is_only_just_there_is_told_with_what_els
     assert "only just begun" in found.alternative.text
 
 
-def test_what_was_set_aside_as_the_echo_of_a_slow_engine_is_told_beside_it() -> None:
+def test_a_consequence_of_a_slow_engine_is_shown_as_its_alternative() -> None:
     full = {**SLOW, "kv_usage": 0.97, "waiting": 6.0}
 
     (found,) = told(WindowMaker().make((replace(PREFILL[0], then=full), *PREFILL[1:], *DECODE)))
@@ -122,13 +122,13 @@ def test_what_was_set_aside_as_the_echo_of_a_slow_engine_is_told_beside_it() -> 
     assert "97% full" in found.alternative.text
 
 
-def test_engines_that_do_as_they_did_have_no_alternative_either() -> None:
+def test_unchanged_engines_have_no_ranked_causes() -> None:
     (found,), _ = diagnose(WindowMaker().make((*PREFILL, *DECODE)), TARGETS)
 
     assert found.ranked_causes == ()
 
 
-def test_work_that_surely_takes_longer_costs_before_waits_show_it() -> None:
+def test_significantly_slower_steps_have_a_cost_before_waits_grow() -> None:
     noisy = [replace(line, wait_seconds=1.2) for line in PREFILL]
     slow = replace(noisy[0], then={"slowness": 2.0, "wait_seconds": 1.3})
 
@@ -138,13 +138,13 @@ def test_work_that_surely_takes_longer_costs_before_waits_show_it() -> None:
     assert found.engine_cost_seconds >= 0.2
 
 
-def test_what_befalls_several_engines_is_surer_than_at_each() -> None:
+def test_evidence_from_several_engines_adds_up_to_a_higher_significance() -> None:
     assert joint_strength(np.array([5.0, 5.0, 5.0, 0.0])) == pytest.approx(5 * np.sqrt(3))
     assert joint_strength(np.array([9.0, 1.0])) == 9.0
     assert joint_strength(np.zeros(2)) == 0.0
 
 
-def test_causes_are_ranked_by_what_they_cost_alternatives_by_less() -> None:
+def test_causes_are_ranked_by_cost_and_alternatives_below_their_finding() -> None:
     first, second = FOUND.findings
     either = replace(first, alternative=Alternative(Cause.STRANGER, "nobody tells"))
 
@@ -160,7 +160,7 @@ def test_causes_are_ranked_by_what_they_cost_alternatives_by_less() -> None:
     )
 
 
-def test_a_cause_not_yet_sure_is_the_alternative_of_one_that_is_held() -> None:
+def test_a_cause_not_yet_confirmed_is_the_alternative_of_the_standing_finding() -> None:
     first, _ = FOUND.findings
     slow = replace(first, alternative=None)
     full = replace(slow, cause=Cause.KV_FULL, ttft_cost_seconds=0.1)

@@ -37,13 +37,13 @@ def one_of_three(**then: object) -> tuple[Line, ...]:
     return (changed(PREFILL[0], **then), *PREFILL[1:], *DECODE)
 
 
-def test_engines_that_do_as_they_did_hold_nothing_back() -> None:
+def test_unchanged_engines_have_no_bottleneck() -> None:
     (found,), _ = diagnose(WindowMaker().make((*PREFILL, *DECODE)), TARGETS)
 
     assert found.outcome is DiagnosisOutcome.NO_BOTTLENECK
 
 
-def test_slow_steps_with_a_held_back_clock_are_a_slow_gpu() -> None:
+def test_slow_steps_with_a_throttled_clock_are_a_slow_gpu() -> None:
     (found,) = named(*one_of_three(slowness=2.0, clocks=(0.9e9,), throttled=(1.0,)))
 
     assert found.cause is Cause.SLOW_GPU
@@ -55,11 +55,11 @@ def test_slow_steps_with_a_held_back_clock_are_a_slow_gpu() -> None:
     assert found.since_seconds == pytest.approx(BEGIN_SECONDS + 450, abs=60)
 
 
-def test_slow_steps_without_any_reading_are_a_slow_gpu_too() -> None:
+def test_slow_steps_without_gpu_readings_are_a_slow_gpu_too() -> None:
     assert causes(*one_of_three(slowness=2.0)) == [Cause.SLOW_GPU]
 
 
-def test_slow_steps_are_seen_without_the_engines_own_model() -> None:
+def test_slow_steps_are_found_without_the_cost_model_of_the_engine() -> None:
     lines = [replace(line, slowness=None) for line in (*PREFILL, *DECODE)]
     lines[0] = changed(lines[0], token_seconds=2.5e-4)
 
@@ -68,11 +68,11 @@ def test_slow_steps_are_seen_without_the_engines_own_model() -> None:
     assert (found.cause, engines(found)) == (Cause.SLOW_GPU, ["p0"])
 
 
-def test_a_throttled_gpu_whose_steps_are_as_fast_as_ever_is_no_cause() -> None:
+def test_a_throttled_gpu_without_slower_steps_is_no_cause() -> None:
     assert causes(*one_of_three(clocks=(0.9e9,), throttled=(1.0,))) == []
 
 
-def test_slow_steps_that_cost_users_next_to_nothing_are_not_named() -> None:
+def test_slow_steps_with_negligible_cost_are_not_found() -> None:
     slow = replace(PREFILL[0], then={"slowness": 2.0, "wait_seconds": 0.42})
 
     assert causes(slow, *PREFILL[1:], *DECODE) == []
@@ -96,30 +96,30 @@ def test_a_whole_group_that_is_slow_has_no_straggler() -> None:
     assert causes(*group, *DECODE) == [Cause.SLOW_GPU]
 
 
-def test_slow_steps_beside_another_process_are_a_strangers() -> None:
+def test_slow_steps_beside_a_foreign_process_are_attributed_to_it() -> None:
     (found,) = named(*one_of_three(slowness=1.9, foreign_sm=0.4))
 
     assert found.cause is Cause.STRANGER
     assert found.remedy.kind is RemedyKind.MOVE_WORKER
 
 
-def test_another_process_that_slows_nothing_is_no_cause() -> None:
+def test_a_foreign_process_without_slower_steps_is_no_cause() -> None:
     assert causes(*one_of_three(foreign_sm=0.4)) == []
 
 
-def test_an_engine_slow_from_its_first_steps_on_is_cold() -> None:
+def test_an_engine_slow_from_its_first_steps_on_is_a_cold_start() -> None:
     started = BEGIN_SECONDS + 450.0
 
     assert causes(*one_of_three(slowness=4.0, started_seconds=started)) == [Cause.COLD_START]
 
 
-def test_an_engine_that_was_well_for_minutes_after_its_start_is_not_cold() -> None:
+def test_an_engine_slow_only_minutes_after_its_start_is_not_a_cold_start() -> None:
     young = tuple(replace(line, started_seconds=BEGIN_SECONDS + 10.0) for line in PREFILL)
 
     assert causes(changed(young[0], slowness=2.0), *young[1:], *DECODE) == [Cause.SLOW_GPU]
 
 
-def test_an_engine_given_more_than_its_share_is_badly_routed() -> None:
+def test_an_engine_with_more_than_its_share_of_requests_is_a_routing_problem() -> None:
     lines = (
         changed(PREFILL[0], requests=3.6),
         *(replace(line, then={"requests": 1.2}) for line in PREFILL[1:]),
@@ -132,7 +132,7 @@ def test_an_engine_given_more_than_its_share_is_badly_routed() -> None:
     assert found.remedy.kind is RemedyKind.ROUTE_AWAY
 
 
-def test_who_is_given_more_because_another_is_slow_is_not_blamed() -> None:
+def test_engines_that_get_more_requests_because_a_peer_is_slow_are_not_named() -> None:
     lines = (
         changed(PREFILL[0], slowness=3.0, requests=0.8),
         *(changed(line, requests=2.6, wait_seconds=1.2) for line in PREFILL[1:]),
@@ -144,7 +144,7 @@ def test_who_is_given_more_because_another_is_slow_is_not_blamed() -> None:
     assert (found.cause, engines(found)) == (Cause.SLOW_GPU, ["p0"])
 
 
-def test_long_prompts_at_one_engine_come_together_there() -> None:
+def test_long_prompts_routed_to_one_engine_are_found() -> None:
     lines = (
         changed(PREFILL[0], prompt_tokens=9000.0),
         *(replace(line, then={"prompt_tokens": 2000.0}) for line in PREFILL[1:]),
@@ -156,7 +156,7 @@ def test_long_prompts_at_one_engine_come_together_there() -> None:
     assert (found.cause, engines(found)) == (Cause.LONG_PROMPTS, ["p0"])
 
 
-def test_a_few_giants_among_all_are_head_of_line_for_the_pool() -> None:
+def test_a_few_giant_prompts_at_all_engines_are_head_of_line_blocking_of_the_pool() -> None:
     lines = [
         changed(line, prompt_tokens=3600.0, prompt_spread=0.6, wait_seconds=1.6) for line in PREFILL
     ]
@@ -178,13 +178,13 @@ def test_a_cache_that_never_held_anything_has_not_collapsed() -> None:
     assert causes(changed(never[0], slowness=2.0), *never[1:], *DECODE) == [Cause.SLOW_GPU]
 
 
-def test_gaps_between_steps_are_the_hosts() -> None:
+def test_gaps_between_steps_are_host_bound() -> None:
     (found,) = named(*one_of_three(gap_share=0.8))
 
     assert (found.cause, engines(found)) == (Cause.HOST_BOUND, ["p0"])
 
 
-def test_a_host_that_has_always_held_a_lone_engine_back_is_named_once_users_wait_for_it() -> None:
+def test_a_lone_engine_always_host_bound_is_found_only_once_waits_are_long() -> None:
     alone = Line("m0", role="mixed", gap_share=2.0, wait_seconds=1.5)
 
     (found,) = named(alone)
@@ -197,7 +197,7 @@ def test_a_host_that_has_always_held_a_lone_engine_back_is_named_once_users_wait
 OVERLOADED = {"requests": 6.0, "token_seconds": 0.78e-4, "waiting": 20.0, "wait_seconds": 3.0}
 
 
-def test_a_pool_that_works_without_a_break_while_more_comes_has_too_much_to_do() -> None:
+def test_a_fully_busy_pool_with_a_growing_queue_has_too_much_demand() -> None:
     lines = tuple(changed(line, **OVERLOADED, slowness=1.0) for line in PREFILL)
 
     (found, *_) = named(*lines, *DECODE)
@@ -205,7 +205,7 @@ def test_a_pool_that_works_without_a_break_while_more_comes_has_too_much_to_do()
     assert (found.cause, engines(found)) == (Cause.DEMAND, [])
 
 
-def test_a_pool_that_has_more_to_do_and_time_for_it_has_no_bottleneck() -> None:
+def test_a_pool_with_more_load_but_idle_time_has_no_bottleneck() -> None:
     lines = tuple(replace(line, then={"requests": 3.0, "wait_seconds": 0.5}) for line in PREFILL)
 
     assert causes(*lines, *DECODE) == []
@@ -222,13 +222,13 @@ def test_steps_kept_small_while_requests_wait_are_underfilled() -> None:
     assert found.remedy.value > 256
 
 
-def test_small_steps_nobody_waits_for_are_not() -> None:
+def test_small_steps_without_waiting_requests_are_no_cause() -> None:
     small = replace(PREFILL[0], then={"step_tokens": 250.0, "step_limit": 256.0})
 
     assert causes(small, *PREFILL[1:], *DECODE) == []
 
 
-def test_seats_taken_while_cache_and_steps_have_room_are_too_few() -> None:
+def test_a_reached_request_limit_with_room_in_cache_and_steps_is_underfilled() -> None:
     mixed = [replace(line, role="mixed", mixed_slowness=1.0) for line in PREFILL]
     mixed[0] = changed(mixed[0], running=4.0, batch_limit=4.0, waiting=9.0)
 
@@ -237,19 +237,19 @@ def test_seats_taken_while_cache_and_steps_have_room_are_too_few() -> None:
     assert (found.cause, found.remedy.kind) == (Cause.UNDERFILLED, RemedyKind.SET_SEQS)
 
 
-def test_requests_that_wait_for_each_other_in_huge_steps_are_overfilled() -> None:
+def test_huge_steps_in_which_requests_wait_for_each_other_are_overfilled() -> None:
     (found,) = named(*one_of_three(step_limit=65_536.0, stage_seconds=2.4, wait_seconds=2.6))
 
     assert (found.cause, engines(found)) == (Cause.OVERFILLED, ["p0"])
 
 
-def test_a_limit_let_larger_that_changes_nothing_is_no_cause() -> None:
+def test_a_raised_step_limit_without_effect_is_no_cause() -> None:
     larger = replace(PREFILL[0], then={"step_limit": 65_536.0})
 
     assert causes(larger, *PREFILL[1:], *DECODE) == []
 
 
-def test_a_full_cache_before_which_requests_wait_is_named() -> None:
+def test_a_full_cache_with_waiting_requests_is_found() -> None:
     mixed = [replace(line, role="mixed", mixed_slowness=1.0) for line in PREFILL]
     mixed[2] = changed(mixed[2], kv_usage=0.97, waiting=12.0, preemptions=0.5)
 
@@ -258,14 +258,14 @@ def test_a_full_cache_before_which_requests_wait_is_named() -> None:
     assert (found.cause, engines(found)) == (Cause.KV_FULL, ["p2"])
 
 
-def test_a_full_cache_nobody_waits_for_is_well_used() -> None:
+def test_a_full_cache_without_waiting_requests_is_no_cause() -> None:
     mixed = [replace(line, role="mixed", mixed_slowness=1.0) for line in PREFILL]
     mixed[2] = replace(mixed[2], then={"kv_usage": 0.97})
 
     assert causes(*mixed) == []
 
 
-def test_mixed_steps_that_alone_are_slow_are_interference() -> None:
+def test_slow_mixed_steps_beside_normal_pure_ones_are_interference() -> None:
     mixed = [replace(line, role="mixed", mixed_slowness=1.0) for line in PREFILL]
     mixed[0] = changed(mixed[0], slowness=2.0)
 
@@ -282,7 +282,7 @@ def test_kv_that_takes_longer_to_arrive_is_a_slow_transfer() -> None:
     assert (found.cause, engines(found)) == (Cause.KV_TRANSFER, ["d0"])
 
 
-def test_transfers_that_fail_are_told_with_their_share() -> None:
+def test_failing_kv_transfers_are_found_with_their_share() -> None:
     lines = tuple(changed(line, transfers=1.5, transfer_failures=1.5) for line in DECODE)
 
     (found,) = named(*PREFILL, *lines)
@@ -291,7 +291,7 @@ def test_transfers_that_fail_are_told_with_their_share() -> None:
     assert found.evidence[0].value == pytest.approx(0.5, abs=0.05)
 
 
-def test_the_prefill_engine_whose_kv_nobody_gets_is_the_one_that_sends_slowly() -> None:
+def test_slow_transfers_are_attributed_to_the_prefill_engine_with_unfetched_kv() -> None:
     slow = tuple(changed(line, transfer_seconds=0.7) for line in DECODE)
     sender = replace(PREFILL[1], then={"kv_usage": 0.7})
 
@@ -300,7 +300,7 @@ def test_the_prefill_engine_whose_kv_nobody_gets_is_the_one_that_sends_slowly() 
     assert (found.cause, engines(found)) == (Cause.KV_TRANSFER, ["p1"])
 
 
-def test_decode_engines_without_a_place_press_back() -> None:
+def test_full_decode_engines_are_decode_back_pressure() -> None:
     lines = tuple(changed(line, waiting=9.0, running=256.0, kv_usage=0.6) for line in DECODE)
 
     (found,) = named(*PREFILL, *lines)
@@ -308,14 +308,14 @@ def test_decode_engines_without_a_place_press_back() -> None:
     assert (found.cause, engines(found)) == (Cause.DECODE_BACK_PRESSURE, [])
 
 
-def test_prefill_that_cannot_give_away_its_kv_is_not_blamed_for_it() -> None:
+def test_prefill_engines_that_cannot_transfer_their_kv_are_not_named() -> None:
     prefill = tuple(changed(line, kv_usage=0.96, waiting=7.0) for line in PREFILL)
     decode = tuple(changed(line, waiting=9.0, running=256.0, kv_usage=0.6) for line in DECODE)
 
     assert causes(*prefill, *decode) == [Cause.DECODE_BACK_PRESSURE]
 
 
-def test_room_kept_for_outputs_is_preallocation() -> None:
+def test_decode_engines_that_reserve_room_for_outputs_are_preallocation() -> None:
     lines = tuple(changed(line, waiting=9.0, running=20.0, kv_usage=0.5) for line in DECODE)
 
     (found,) = named(*PREFILL, *lines)
@@ -323,13 +323,13 @@ def test_room_kept_for_outputs_is_preallocation() -> None:
     assert (found.cause, engines(found)) == (Cause.PREALLOCATION, [])
 
 
-def test_a_wait_before_the_engines_that_is_always_the_same_is_a_floor() -> None:
+def test_a_constant_wait_before_the_engines_is_a_latency_floor() -> None:
     (found,) = named(*PREFILL, *DECODE, front_seconds=(0.003, 0.9))
 
     assert (found.cause, engines(found)) == (Cause.LATENCY_FLOOR, [])
 
 
-def test_a_wait_before_the_engines_that_comes_and_goes_is_the_routers() -> None:
+def test_a_varying_wait_before_the_engines_is_a_router_limit() -> None:
     (found,) = named(*PREFILL, *DECODE, front_seconds=(0.003, 1.2), front_noise=0.4)
 
     assert found.cause is Cause.ROUTER_LIMIT
@@ -341,7 +341,7 @@ def test_without_a_frontend_the_missing_evidence_is_named() -> None:
     assert any("frontend" in each for each in found.missing)
 
 
-def test_two_faults_are_ranked_by_what_they_cost() -> None:
+def test_two_causes_are_ranked_by_cost() -> None:
     lines = (
         changed(PREFILL[0], slowness=2.0, wait_seconds=1.0),
         changed(PREFILL[1], cached_share=0.0, wait_seconds=2.4),

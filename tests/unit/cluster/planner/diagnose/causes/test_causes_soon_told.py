@@ -32,7 +32,7 @@ def at_first_sight(*lines: Line, **maker: object) -> list[Cause]:
     return [finding.cause for finding in found.findings]
 
 
-def test_what_an_engine_that_is_gone_leaves_to_a_full_one_is_told_at_first_sight() -> None:
+def test_demand_shifted_from_a_gone_engine_to_a_full_one_is_found_in_the_first_round() -> None:
     full = {"requests": 4.0, "token_seconds": 1.2e-4, "waiting": 20.0, "wait_seconds": 3.0}
     lines = (
         replace(PREFILL[0], then={"is_up": False}),
@@ -44,7 +44,7 @@ def test_what_an_engine_that_is_gone_leaves_to_a_full_one_is_told_at_first_sight
     assert found == [Cause.DEMAND]
 
 
-def test_engines_that_are_gone_are_named_where_the_others_cannot_do_their_work() -> None:
+def test_gone_engines_are_named_if_the_remaining_ones_are_overloaded() -> None:
     full = {"requests": 6.0, "token_seconds": 1.2e-4, "waiting": 20.0, "wait_seconds": 3.0}
     gone = [replace(PREFILL[number], then={"is_up": False}) for number in (0, 1)]
     lines = (*gone, replace(PREFILL[2], requests=2.0, then=full), *DECODE)
@@ -54,19 +54,19 @@ def test_engines_that_are_gone_are_named_where_the_others_cannot_do_their_work()
     assert "p0, p1 are gone" in found.text
 
 
-def test_a_slow_engine_that_requests_are_kept_away_from_is_named_by_those_it_had() -> None:
+def test_a_slow_engine_from_which_requests_are_routed_away_is_still_found() -> None:
     ill = replace(PREFILL[0], then={"slowness": 2.0, "requests": 0.4, "wait_seconds": 0.75})
 
     assert at_first_sight(ill, *PREFILL[1:], *DECODE) == [Cause.SLOW_GPU]
 
 
-def test_very_long_prompts_that_cost_next_to_nothing_are_not_named() -> None:
+def test_very_long_prompts_with_negligible_cost_are_not_found() -> None:
     cheap = [replace(p, then={"wait_seconds": 0.48, "prompt_spread": 0.25}) for p in PREFILL]
 
     assert at_first_sight(*cheap, *DECODE) == []
 
 
-def test_an_engine_no_further_off_its_model_than_its_peers_is_not_slow() -> None:
+def test_an_engine_that_deviates_from_its_model_like_its_peers_is_not_slow() -> None:
     off = [
         replace(p, slowness=slowness, then={"wait_seconds": 1.6})
         for p, slowness in zip(PREFILL, (1.25, 1.17, 1.17), strict=True)
@@ -88,7 +88,7 @@ def test_an_engine_that_has_only_become_as_slow_as_its_peers_is_not_slow() -> No
     assert Cause.SLOW_GPU not in [each.cause for each in found.findings]
 
 
-def test_engines_that_are_as_they_have_been_for_hours_are_not_slow() -> None:
+def test_engines_that_became_slower_together_are_not_slow() -> None:
     were_faster = [
         replace(p, slowness=0.8, then={"slowness": 1.0, "wait_seconds": 1.6}) for p in PREFILL
     ]
@@ -99,14 +99,14 @@ def test_engines_that_are_as_they_have_been_for_hours_are_not_slow() -> None:
     assert Cause.SLOW_GPU not in [each.cause for each in found.findings]
 
 
-def test_what_scrapes_put_below_nothing_is_no_wait_when_it_rises_to_that() -> None:
+def test_a_router_wait_measured_below_zero_that_rises_to_zero_is_not_found() -> None:
     lines = (*PREFILL, *DECODE)
 
     assert at_first_sight(*lines, front_seconds=(-0.3, 0.02)) == []
     assert at_first_sight(*lines, front_seconds=(0.02, 0.34)) != []
 
 
-def test_what_is_likely_in_two_looks_of_three_is_believed() -> None:
+def test_a_cause_likely_in_two_of_three_rounds_is_found() -> None:
     judged = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(), waits(1.0), 0.0)
     shown, state = judged.findings, judged.remembered
     assert shown == ()
@@ -119,7 +119,7 @@ def test_what_is_likely_in_two_looks_of_three_is_believed() -> None:
     assert shown == (FOUND,)
 
 
-def test_what_has_not_been_seen_often_enough_is_suspected_until_it_is_found() -> None:
+def test_a_likely_cause_is_suspected_in_its_first_round_and_found_in_the_second() -> None:
     judged = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(), waits(1.0), 0.0)
     assert (judged.findings, judged.suspects) == ((), (FOUND,))
 
@@ -129,10 +129,10 @@ def test_what_has_not_been_seen_often_enough_is_suspected_until_it_is_found() ->
 
 
 @pytest.mark.parametrize(("new_scrapes", "shown"), [(1, 0), (3, 1)])
-def test_several_new_scrapes_confirm_a_finding_as_two_looks_do(
+def test_several_new_scrapes_confirm_a_finding_as_two_rounds_do(
     new_scrapes: int, shown: int
 ) -> None:
-    """Rounds are 15 s apart; with a scrape each 5 s the second has three new scrapes."""
+    """Rounds are 15 s apart: with a scrape every 5 s, the second has three new scrapes."""
     state = settled(MODEL, [(FOUND, 4.0)], DiagnosisState(), waits(1.0), 0.0).remembered
 
     judged = settled(
@@ -142,7 +142,7 @@ def test_several_new_scrapes_confirm_a_finding_as_two_looks_do(
     assert judged.findings == (FOUND,) * shown
 
 
-def test_a_finding_keeps_its_engines_until_two_looks_name_others() -> None:
+def test_a_finding_keeps_its_engine_until_two_rounds_in_a_row_name_another() -> None:
     one, other = (
         replace(FOUND, engines=(EngineKey("node-0", name),)) for name in ("mixed-0", "mixed-1")
     )
@@ -156,7 +156,7 @@ def test_a_finding_keeps_its_engines_until_two_looks_name_others() -> None:
     assert named == ["mixed-0", "mixed-0", "mixed-0", "mixed-1", "mixed-1", "mixed-1"]
 
 
-def test_what_may_be_chance_is_suspected_however_often_it_is_seen() -> None:
+def test_a_cause_within_noise_stays_suspected_however_often_it_recurs() -> None:
     state = DiagnosisState()
     for look in range(5):
         judged = settled(MODEL, [(FOUND, 0.0)], state, waits(1.0), 0.0)
@@ -165,7 +165,7 @@ def test_what_may_be_chance_is_suspected_however_often_it_is_seen() -> None:
         assert (judged.findings, judged.suspects, judged.remembered) == ((), (FOUND,), ())
 
 
-def test_nobody_is_suspected_of_a_wait_that_is_explained() -> None:
+def test_a_wait_explained_by_a_finding_has_no_other_suspects() -> None:
     full, gone = FOUND, replace(FOUND, cause=Cause.LATENCY_FLOOR)
     long = replace(FOUND, cause=Cause.LONG_PROMPTS)
 
@@ -177,7 +177,7 @@ def test_nobody_is_suspected_of_a_wait_that_is_explained() -> None:
     assert [each.cause for each in judged.suspects] == [Cause.LATENCY_FLOOR]
 
 
-def test_what_was_likely_once_is_forgotten_after_two_looks() -> None:
+def test_a_cause_likely_once_is_forgotten_after_two_rounds() -> None:
     state = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(), waits(1.0), 0.0).remembered
     for look in (1, 2):
         state = settled(MODEL, [], DiagnosisState(15.0 * look, state), waits(1.0), 0.0).remembered
@@ -185,7 +185,7 @@ def test_what_was_likely_once_is_forgotten_after_two_looks() -> None:
     assert state == ()
 
 
-def test_an_engine_without_its_like_is_held_against_its_own_model_alone() -> None:
+def test_an_engine_without_peers_is_compared_with_its_own_cost_model_only() -> None:
     of_two = replace(PREFILL[0], gpus=2, clocks=(1.98e9,) * 2, slowness=1.25)
     lines = (replace(of_two, then={"wait_seconds": 1.6}), *PREFILL[1:])
 
@@ -194,7 +194,7 @@ def test_an_engine_without_its_like_is_held_against_its_own_model_alone() -> Non
     assert [each.cause for each in found.findings] == [Cause.SLOW_GPU]
 
 
-def test_a_queue_at_one_engine_while_the_others_have_time_is_told_in_spite_of_noise() -> None:
+def test_a_queue_at_one_engine_beside_idle_peers_is_found_despite_noise() -> None:
     given = {"requests": 3.6, "token_seconds": 1.4e-4, "waiting": 4.0, "wait_seconds": 1.6}
     lines = (
         replace(PREFILL[0], then=given),
@@ -207,7 +207,7 @@ def test_a_queue_at_one_engine_while_the_others_have_time_is_told_in_spite_of_no
     assert [each.cause for each in found.findings][:1] == [Cause.ROUTING]
 
 
-def test_what_was_seen_in_doubt_and_is_likely_now_is_believed() -> None:
+def test_a_doubtful_cause_that_becomes_likely_is_found() -> None:
     doubted = settled(MODEL, [(FOUND, 4.0)], DiagnosisState(), waits(1.0), 0.0).remembered
 
     shown = settled(MODEL, [(FOUND, 5.0)], DiagnosisState(15.0, doubted), waits(1.0), 0.0).findings
@@ -215,7 +215,7 @@ def test_what_was_seen_in_doubt_and_is_likely_now_is_believed() -> None:
     assert shown == (FOUND,)
 
 
-def test_what_is_not_seen_any_more_stands_longer_while_requests_wait_as_they_did() -> None:
+def test_a_finding_without_evidence_persists_longer_while_waits_continue() -> None:
     assert looks_it_stands(wait_seconds=0.9) == 8
     assert looks_it_stands(wait_seconds=0.1) == 2
 

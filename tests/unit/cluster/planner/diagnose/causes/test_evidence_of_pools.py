@@ -27,7 +27,7 @@ def who(finding: BottleneckFinding) -> tuple[Cause, list[str]]:
     return finding.cause, [key.engine for key in finding.engines]
 
 
-def test_waits_that_are_a_little_longer_at_each_engine_are_surely_longer_at_all() -> None:
+def test_slightly_longer_waits_at_each_engine_are_significant_for_the_pool() -> None:
     # None of the three waits is significantly longer by itself.
     lines = [replace(p, then={"wait_seconds": 0.65, "cached_share": 0.0}) for p in PREFILL]
 
@@ -36,7 +36,7 @@ def test_waits_that_are_a_little_longer_at_each_engine_are_surely_longer_at_all(
     assert who(found) == (Cause.CACHE_COLLAPSE, [])
 
 
-def test_two_prompts_of_a_length_that_was_never_seen_are_giants() -> None:
+def test_a_few_prompts_of_unprecedented_length_are_giants() -> None:
     lines = [replace(p, then={"wait_seconds": 0.9, "prompt_spread": 0.25}) for p in PREFILL]
 
     (found,) = named(*lines, *DECODE)
@@ -44,8 +44,8 @@ def test_two_prompts_of_a_length_that_was_never_seen_are_giants() -> None:
     assert who(found) == (Cause.GIANTS, [])
 
 
-def test_an_idle_engine_that_a_router_prefers_makes_nobody_wait() -> None:
-    # Its prompts are longer by chance, so its users wait longer than those of its peers.
+def test_an_idle_engine_preferred_by_the_router_is_no_bottleneck() -> None:
+    # Its prompts are longer by chance, so that its requests wait longer than those of its peers.
     lines = (
         replace(PREFILL[0], requests=0.5, wait_seconds=0.8, token_seconds=1e-5),
         *(replace(p, requests=0.1, wait_seconds=0.4, token_seconds=1e-5) for p in PREFILL[1:]),
@@ -54,7 +54,7 @@ def test_an_idle_engine_that_a_router_prefers_makes_nobody_wait() -> None:
     assert named(*lines, *DECODE) == ()
 
 
-def test_a_cache_that_was_made_smaller_is_told_before_it_looks_full() -> None:
+def test_a_shrunk_cache_is_found_before_its_usage_looks_full() -> None:
     small = {"kv_tokens": 40_000.0, "kv_usage": 0.6, "waiting": 3.0, "wait_seconds": 1.6}
 
     (found,) = named(replace(MIXED[0], then=small), *MIXED[1:])
@@ -62,7 +62,7 @@ def test_a_cache_that_was_made_smaller_is_told_before_it_looks_full() -> None:
     assert who(found) == (Cause.KV_FULL, ["m0"])
 
 
-def test_all_caches_that_were_made_smaller_are_named_though_requests_wait_at_one() -> None:
+def test_all_shrunk_caches_are_named_although_requests_wait_at_one_engine() -> None:
     small = {"kv_tokens": 40_000.0, "kv_usage": 0.6}
     full = {**small, "kv_usage": 0.95, "waiting": 3.0, "wait_seconds": 1.6}
 
@@ -73,7 +73,7 @@ def test_all_caches_that_were_made_smaller_are_named_though_requests_wait_at_one
     assert who(found) == (Cause.KV_FULL, [])
 
 
-def test_a_cache_that_requests_filled_which_had_waited_before_is_not_why_they_wait() -> None:
+def test_a_cache_filled_after_the_queue_began_is_not_its_cause() -> None:
     crowd = replace(MIXED[0], then={"waiting": 3.0, "wait_seconds": 1.6})
     window = WindowMaker().make((crowd, *MIXED[1:]))
     name = "disagg_engine_kv_cache_usage_ratio"
@@ -89,13 +89,13 @@ def test_a_cache_that_requests_filled_which_had_waited_before_is_not_why_they_wa
     assert Cause.KV_FULL not in filled(530.0)
 
 
-def test_an_engine_whose_only_peer_had_luck_with_its_cache_has_lost_nothing() -> None:
+def test_an_engine_is_not_blamed_for_a_higher_hit_rate_of_its_only_peer() -> None:
     lucky = replace(PREFILL[0], then={"cached_share": 0.95, "wait_seconds": 0.05})
 
     assert named(lucky, PREFILL[1], *DECODE) == ()
 
 
-def test_seats_that_were_always_too_few_are_told_by_the_queue_before_them() -> None:
+def test_a_request_limit_that_was_always_too_low_is_found_by_its_queue() -> None:
     few = [replace(m, batch_limit=6.0, running=5.2, waiting=0.5, queue_seconds=0.5) for m in MIXED]
 
     (found,) = named(*few)
@@ -103,13 +103,13 @@ def test_seats_that_were_always_too_few_are_told_by_the_queue_before_them() -> N
     assert who(found) == (Cause.UNDERFILLED, [])
 
 
-def test_a_queue_before_seats_that_are_free_is_not_the_seats() -> None:
+def test_a_queue_below_the_request_limit_is_not_attributed_to_it() -> None:
     free = [replace(m, running=5.2, waiting=0.5, queue_seconds=0.5) for m in MIXED]
 
     assert named(*free) == ()
 
 
-def test_kv_that_expires_names_the_engine_that_kept_it() -> None:
+def test_expired_kv_names_the_prefill_engine_that_kept_it() -> None:
     failing = {"transfers": 2.0, "transfer_failures": 1.0, "wait_seconds": 1.6}
     sender = replace(PREFILL[1], then={"transfer_failures": 0.5})
 
@@ -120,7 +120,7 @@ def test_kv_that_expires_names_the_engine_that_kept_it() -> None:
     assert who(found) == (Cause.KV_TRANSFER, ["p1"])
 
 
-def test_a_receiver_with_too_few_transfers_to_fail_is_one_of_those_that_do() -> None:
+def test_a_receiver_with_too_few_transfers_to_judge_counts_as_failing_with_the_pool() -> None:
     failing = {"transfers": 0.4, "transfer_failures": 0.4, "wait_seconds": 1.6}
     rare = replace(DECODE[1], transfers=0.02, then={"transfers": 0.02})
 
@@ -129,7 +129,7 @@ def test_a_receiver_with_too_few_transfers_to_fail_is_one_of_those_that_do() -> 
     assert who(found) == (Cause.KV_TRANSFER, [])
 
 
-def test_receivers_that_would_have_lost_some_if_theirs_failed_are_none_of_those_that_do() -> None:
+def test_receivers_with_enough_successful_transfers_are_not_named_as_failing() -> None:
     failing = {"transfers": 0.03, "transfer_failures": 0.12, "wait_seconds": 1.6}
     rare = [replace(DECODE[1], name=f"d{number}", transfers=0.04) for number in (1, 2, 3)]
 
@@ -138,7 +138,7 @@ def test_receivers_that_would_have_lost_some_if_theirs_failed_are_none_of_those_
     assert who(found) == (Cause.KV_TRANSFER, ["d0"])
 
 
-def test_a_wait_that_grows_to_where_it_stands_is_a_queue_at_the_router() -> None:
+def test_a_gradually_growing_wait_is_a_router_limit_and_a_sudden_one_a_floor() -> None:
     window = WindowMaker(seconds=270.0, onset_seconds=270.0, front_seconds=(0.003, 0.003)).make(
         (*PREFILL, *DECODE)
     )
@@ -156,7 +156,7 @@ def test_a_wait_that_grows_to_where_it_stands_is_a_queue_at_the_router() -> None
     assert waiting(0.2, 3.9, 4.1, 3.9, 4.1, 3.9) == [Cause.LATENCY_FLOOR]
 
 
-def test_a_few_blocks_that_happen_to_be_alike_show_no_floor_of_hundredths() -> None:
+def test_a_short_window_shows_no_latency_floor_of_hundredths_of_a_second() -> None:
     def found(seconds: float) -> list[Cause]:
         maker = WindowMaker(seconds=105.0, onset_seconds=105.0, front_seconds=(seconds, seconds))
         window = maker.make((*PREFILL, *DECODE))
@@ -166,20 +166,20 @@ def test_a_few_blocks_that_happen_to_be_alike_show_no_floor_of_hundredths() -> N
     assert found(0.3) != []
 
 
-def test_a_floor_may_stray_as_long_as_it_does_not_drift() -> None:
+def test_a_noisy_constant_wait_is_still_a_latency_floor() -> None:
     (found,) = named(*PREFILL, *DECODE, front_seconds=(0.9, 0.9), onset_seconds=0, front_noise=0.15)
 
     assert who(found) == (Cause.LATENCY_FLOOR, [])
 
 
-def test_milliseconds_between_users_and_engines_are_no_floor() -> None:
+def test_a_few_milliseconds_before_the_engines_are_no_latency_floor() -> None:
     window = WindowMaker(front_seconds=(0.01, 0.01)).make((*PREFILL, *DECODE))
     (found,), _ = diagnose(window, Targets(0.1, 0.05))
 
     assert found.findings == ()
 
 
-def test_a_wait_that_is_explained_otherwise_is_not_shown_twice() -> None:
+def test_a_wait_with_a_new_cause_no_longer_shows_its_earlier_one() -> None:
     model, wait_seconds = ModelKey("c", "", "m"), 2.0
     standing = settled(
         model, [(_found(Cause.ROUTER_LIMIT), 9.0)], DiagnosisState(), lambda _: wait_seconds, 50.0
@@ -201,7 +201,7 @@ def _found(cause: Cause) -> BottleneckFinding:
     return BottleneckFinding(cause, Role.PREFILL, (), 0.9, 1.0, 1.0, 0.0, (), remedy, "")
 
 
-def test_steps_that_are_always_cut_short_are_told_though_no_queue_is_seen() -> None:
+def test_steps_that_always_reach_their_limit_are_found_without_a_visible_queue() -> None:
     cut = {"step_tokens": 250.0, "step_limit": 256.0, "token_seconds": 2.4e-4}
     small = replace(PREFILL[0], **cut, wait_seconds=1.6)  # type: ignore[arg-type] # by name
     (found,) = named(small, *PREFILL[1:], *DECODE)
@@ -209,7 +209,7 @@ def test_steps_that_are_always_cut_short_are_told_though_no_queue_is_seen() -> N
     assert who(found) == (Cause.UNDERFILLED, ["p0"])
 
 
-def test_a_burst_at_decode_passes_but_not_seats_that_were_taken_away() -> None:
+def test_a_burst_at_decode_is_ignored_but_a_lowered_request_limit_is_found() -> None:
     burst = {"requests": 4.5, "transfers": 4.5, "waiting": 9.0, "wait_seconds": 4.0}
     passing = [replace(each, then={**burst, "running": 256.0}) for each in DECODE]
     lasting = [replace(each, then={**burst, "running": 4.0, "batch_limit": 4.0}) for each in DECODE]
@@ -219,7 +219,7 @@ def test_a_burst_at_decode_passes_but_not_seats_that_were_taken_away() -> None:
     assert who(found) == (Cause.DECODE_BACK_PRESSURE, [])
 
 
-def test_a_wait_only_just_longer_than_at_peers_is_believed_of_steps_that_are_always_cut() -> None:
+def test_a_slightly_longer_wait_suffices_for_steps_that_always_reach_their_limit() -> None:
     cut = {"step_tokens": 250.0, "step_limit": 256.0, "token_seconds": 2.4e-4}
     long = replace(PREFILL[0], wait_seconds=0.9)
     small = replace(long, **cut)  # type: ignore[arg-type] # by name

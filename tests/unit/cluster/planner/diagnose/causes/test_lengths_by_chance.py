@@ -27,25 +27,25 @@ def coming(usual: np.ndarray, tokens_each: float) -> LongPrompts:
     return LongPrompts(TOKENS, counts, TOKENS > 20_000, LEAST, sums)
 
 
-def test_two_that_are_far_longer_than_their_bucket_begins_are_unprecedented() -> None:
+def test_two_prompts_far_above_their_bucket_bound_are_unprecedented() -> None:
     z, onset = unprecedented(coming(WIDE, 95_000.0))
 
     assert z > PERHAPS_GIANTS_Z
     assert onset == 6
 
 
-def test_two_just_beyond_what_wide_lengths_reach_are_chance() -> None:
+def test_two_prompts_just_above_a_wide_distribution_are_chance() -> None:
     assert unprecedented(coming(WIDE, 22_000.0))[0] < 2
 
 
-def test_of_few_prompts_nobody_knows_how_wide_they_are() -> None:
+def test_few_prompts_do_not_determine_the_width_of_their_distribution() -> None:
     few, many = (unprecedented(coming(part * WIDE, 95_000.0))[0] for part in (1 / 8, 1.0))
 
     assert few - many < 1
     assert few < 3.5
 
 
-def test_without_sums_the_bucket_alone_tells() -> None:
+def test_without_sums_the_bucket_bound_gives_the_length() -> None:
     told = coming(NARROW, 25_000.0)
     untold = LongPrompts(told.tokens, told.counts, told.is_long, LEAST, np.full(8, np.nan))
 
@@ -53,7 +53,7 @@ def test_without_sums_the_bucket_alone_tells() -> None:
     assert untold.mean_since(6) == 20_000.0
 
 
-def test_what_came_now_and_then_before_is_not_unprecedented() -> None:
+def test_prompts_of_a_length_that_occurred_before_are_not_unprecedented() -> None:
     usual = coming(NARROW, 25_000.0)
     counts = usual.counts.copy()
     counts[6, :6:2] = 1.0
@@ -63,7 +63,7 @@ def test_what_came_now_and_then_before_is_not_unprecedented() -> None:
 
 
 @pytest.mark.parametrize(("late", "is_sure"), [(2.0, False), (6.0, True)])
-def test_a_handful_of_long_ones_that_happen_to_come_late_are_chance(
+def test_a_few_long_prompts_that_happen_to_arrive_late_are_chance(
     late: float, is_sure: bool
 ) -> None:
     long = np.zeros(12)

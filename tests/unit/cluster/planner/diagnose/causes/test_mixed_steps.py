@@ -1,4 +1,4 @@
-"""Slow mixed steps where there are hardly any others."""
+"""Slow mixed steps of engines that have hardly any other steps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Fleet:
 
 
 @pytest.mark.parametrize("in_onset_block", [0.08, 0.4])
-def test_mixed_steps_are_slow_though_most_of_the_block_they_began_in_was_before(
+def test_slow_mixed_steps_are_measured_after_the_block_of_their_onset(
     in_onset_block: float,
 ) -> None:
     view = cast("ModelView", Fleet(in_onset_block))
@@ -53,7 +53,7 @@ def test_mixed_steps_are_slow_though_most_of_the_block_they_began_in_was_before(
     assert pure == pytest.approx(0.0)
 
 
-def test_who_became_slow_with_its_like_and_shows_nothing_of_its_own_has_what_they_have(
+def test_an_engine_without_readings_shares_the_cause_of_peers_slow_since_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Evidence("sm_clock", 0.9e9, 1.98e9, "hertz", "a GPU runs at 0.90 GHz")

@@ -54,13 +54,13 @@ def waits_before(window: SeriesWindow) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shown", [-1, 0, 1])
-def test_what_one_page_shows_a_scrape_later_than_the_other_is_no_wait(shown: int) -> None:
+def test_a_page_lag_of_one_scrape_is_not_taken_for_a_wait(shown: int) -> None:
     assert np.abs(waits_before(burst(shown))).max() < 0.01
     assert waits_before(burst(shown, front_seconds=0.7)) == pytest.approx(0.7, abs=0.01)
 
 
 @given(st.floats(-1.0, 1.0))
-def test_how_late_a_page_is_read_is_seen_from_what_both_count(part: float) -> None:
+def test_the_lag_between_two_pages_is_estimated_from_their_counts(part: float) -> None:
     before = np.roll(COUNTS, 1)
     moved = (1 - abs(part)) * COUNTS + abs(part) * before
     front, engines = (moved, COUNTS) if part >= 0 else (COUNTS, moved)
@@ -71,7 +71,7 @@ def test_how_late_a_page_is_read_is_seen_from_what_both_count(part: float) -> No
     assert found == pytest.approx(part, abs=0.01) or (found == 0 and abs(part) < 0.1)
 
 
-def test_counts_of_other_requests_tell_no_delay() -> None:
+def test_unrelated_counts_give_no_lag() -> None:
     others = np.random.default_rng(2).integers(2, 40, size=len(COUNTS)).astype(float)
 
     assert bins_late(COUNTS, others) == 0

@@ -28,34 +28,34 @@ def drawn(served: float, *, fails: bool = False) -> tuple[np.ndarray, np.ndarray
     return prompts - 4000.0 * hits, prompts, counts
 
 
-def test_a_prompt_that_is_cached_whole_is_not_infinitely_far_off() -> None:
+def test_a_fully_cached_prompt_has_a_finite_logarithm() -> None:
     found = computed_share(np.array([[0.0, 1e4]]), np.array([[1e4, 1e4]]), np.array([[1.0, 1.0]]))
 
     assert found[0, 1] == pytest.approx(0.0)
     assert -4 < found[0, 0] < -2
 
 
-def test_where_nobody_was_served_nothing_is_known() -> None:
+def test_without_prompts_the_computed_share_is_unknown() -> None:
     found = computed_share(np.array([[0.0]]), np.array([[0.0]]), np.array([[np.nan]]))
 
     assert np.isnan(found).all()
 
 
 @pytest.mark.parametrize("served", [2.0, 40.0])
-def test_luck_alone_is_no_change(served: float) -> None:
+def test_random_cache_hits_are_no_change(served: float) -> None:
     computed, prompts, counts = drawn(served)
     chance = computed_by_chance(computed, prompts, counts, ALL_ALIKE)
 
     assert np.abs(shift_of(computed_share(computed, prompts, counts), chance).z).max() < 4
 
 
-def test_chance_is_greater_where_fewer_are_served() -> None:
+def test_chance_noise_is_larger_for_fewer_prompts() -> None:
     few, many = (computed_by_chance(*drawn(served), ALL_ALIKE) for served in (3.0, 60.0))
 
     assert (few > 2 * many).all()
 
 
-def test_a_cache_that_fails_is_beyond_chance() -> None:
+def test_a_failed_cache_is_a_significant_change() -> None:
     computed, prompts, counts = drawn(40.0, fails=True)
     chance = computed_by_chance(computed, prompts, counts, ALL_ALIKE)
     shift = shift_of(computed_share(computed, prompts, counts), chance)
@@ -73,18 +73,18 @@ def apart(shares: tuple[float, float], served: tuple[float, float]) -> np.ndarra
     return computed_more_z(computed, prompts, counts, onset, np.array([0, 0, 1]))
 
 
-def test_a_peer_whose_few_prompts_all_met_their_prefix_tells_little() -> None:
+def test_few_prompts_make_a_difference_between_peers_insignificant() -> None:
     z = apart((0.6, 0.04), (4.0, 1.0))
 
     assert 0 < z[0] < 2.5
     assert z[1] == pytest.approx(-z[0])
 
 
-def test_of_many_prompts_shares_that_differ_are_no_luck() -> None:
+def test_many_prompts_make_a_difference_between_peers_significant() -> None:
     assert apart((0.6, 0.04), (40.0, 10.0))[0] > 5
 
 
-def test_who_computes_as_much_as_its_peers_or_has_none_is_not_apart() -> None:
+def test_engines_equal_to_their_peers_or_without_peers_do_not_deviate() -> None:
     assert apart((0.6, 0.6), (40.0, 10.0)) == pytest.approx([0.0, 0.0, 0.0])
 
 
@@ -97,7 +97,7 @@ def told(cached: np.ndarray, served: float) -> Readings:
     return Readings(places, cached.shape[1], {**values, **counts})
 
 
-def test_a_cache_in_which_nothing_is_found_any_more_has_surely_failed() -> None:
+def test_a_cache_without_further_hits_is_significant() -> None:
     cached = np.full((3, 20), 1000.0)
     cached[0, 14:] = 0.0
     cached[1, 14:19] = 0.0
@@ -108,7 +108,7 @@ def test_a_cache_in_which_nothing_is_found_any_more_has_surely_failed() -> None:
     assert list(z[1:]) == [0.0, 0.0]
 
 
-def test_the_more_prompts_found_nothing_the_surer_and_the_less_was_cached_before_the_less() -> None:
+def test_missing_hits_are_more_significant_for_more_prompts_and_higher_past_hit_rates() -> None:
     cached = np.full((2, 20), 1000.0)
     cached[1] = 100.0
     cached[:, 14:] = 0.0
@@ -118,7 +118,7 @@ def test_the_more_prompts_found_nothing_the_surer_and_the_less_was_cached_before
     assert many[1] < many[0] / 2
 
 
-def test_a_cache_that_never_had_a_hit_has_lost_none() -> None:
+def test_a_cache_that_never_had_hits_has_not_failed() -> None:
     z = hitless_z(told(np.zeros((1, 20)), 4.0), np.ones(1, dtype=np.bool_), 4)
 
     assert z[0] == 0.0

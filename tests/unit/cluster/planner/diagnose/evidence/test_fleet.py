@@ -48,7 +48,9 @@ def engine(held: Iterable[ScrapedSeries]) -> FleetEngine:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(4))))
-def test_who_changed_its_role_has_the_gpus_and_the_namespace_of_now(order: tuple[int, ...]) -> None:
+def test_an_engine_with_a_changed_role_has_its_current_gpus_and_namespace(
+    order: tuple[int, ...],
+) -> None:
     held = [
         series(BEGIN, MOVED, gpu="g1", role="prefill", engine_namespace="old"),
         series(BEGIN, MOVED, gpu="g2", role="prefill", engine_namespace="old"),
@@ -62,7 +64,7 @@ def test_who_changed_its_role_has_the_gpus_and_the_namespace_of_now(order: tuple
     assert (found.gpu_name, found.gpus) == ("H100", (1, 2))
 
 
-def test_what_it_gave_back_is_not_its_kind_of_gpu() -> None:
+def test_a_released_gpu_does_not_determine_the_gpu_name_of_an_engine() -> None:
     """Otherwise it would have no peer among the engines on its present GPUs."""
     found = engine(
         [

@@ -1,4 +1,4 @@
-"""Which engines get the long prompts: tested by their engines, not by their lengths."""
+"""Which engines get the long prompts, tested by their number at each engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
 
 
 def coming(before: tuple[int, int], since: tuple[int, int]) -> np.ndarray:
-    """Short and long prompts at four engines, ten blocks; of the last four another number is long.
+    """Short and long prompts at four engines in ten blocks; the numbers change in the last four.
 
     The first number is of the first engine, the second of each other. All get 20 in each block.
     """
@@ -25,26 +25,26 @@ def coming(before: tuple[int, int], since: tuple[int, int]) -> np.ndarray:
     return np.stack([20.0 - long, long])
 
 
-def test_long_prompts_that_all_go_to_one_engine_are_beyond_chance() -> None:
+def test_long_prompts_that_all_go_to_one_engine_are_significant() -> None:
     assert gathered_z(coming((1, 1), (3, 0)), 0, 6) > 5
 
 
-def test_more_long_prompts_at_all_engines_gather_nowhere() -> None:
+def test_more_long_prompts_at_all_engines_are_not_concentrated() -> None:
     assert gathered_z(coming((1, 1), (6, 6)), 0, 6) < 1
 
 
-def test_an_engine_that_always_had_the_long_ones_has_not_gathered_them() -> None:
+def test_an_engine_that_always_had_the_long_prompts_is_not_significant() -> None:
     assert gathered_z(coming((3, 0), (3, 0)), 0, 6) < 1
 
 
-def test_a_few_long_prompts_may_go_anywhere() -> None:
+def test_a_few_long_prompts_at_one_engine_are_not_significant() -> None:
     counts = coming((0, 0), (0, 0))
     counts[1, 0, -2:] = 2.0
 
     assert gathered_z(counts, 0, 6) == 0.0
 
 
-def test_without_a_moment_to_look_at_the_best_is_found_and_believed_less() -> None:
+def test_a_searched_onset_is_found_with_less_significance_than_a_given_one() -> None:
     counts = coming((1, 1), (3, 0))
 
     onset, z = gathered_since(counts, 0, 10)
@@ -53,7 +53,7 @@ def test_without_a_moment_to_look_at_the_best_is_found_and_believed_less() -> No
     assert 4 < z < gathered_since(counts, 0, 6)[1]
 
 
-def test_prompts_that_are_longer_everywhere_are_no_longer_beside_the_others() -> None:
+def test_prompts_longer_at_all_engines_are_not_longer_relative_to_peers() -> None:
     count = np.full((3, 8), 10.0)
     tokens = 1000.0 * count
     tokens[:, 5:] *= 3.0
@@ -64,7 +64,7 @@ def test_prompts_that_are_longer_everywhere_are_no_longer_beside_the_others() ->
     assert longer_beside(tokens, np.zeros((3, 8)), 0, 5) == 0.0
 
 
-def test_an_engine_that_is_given_more_is_beyond_chance_though_its_logarithms_stray() -> None:
+def test_a_larger_request_share_is_significant_despite_noisy_logarithms() -> None:
     given = np.array([[23, 13, 13, 5]] * 9 + [[12, 9, 28, 4]] * 3, float).T
 
     z = larger_share_z(given, np.zeros(4, dtype=np.intp), np.full(4, 9))
@@ -73,7 +73,7 @@ def test_an_engine_that_is_given_more_is_beyond_chance_though_its_logarithms_str
     assert (z[[0, 1, 3]] < 0).all()
 
 
-def test_what_blocks_stray_beyond_lots_makes_more_of_them_no_surer() -> None:
+def test_significance_is_calibrated_for_requests_routed_in_bursts() -> None:
     rng, peers, onset = np.random.default_rng(3), np.zeros(4, dtype=np.intp), np.full(4, 9)
     lots = [rng.poisson(15.0, size=(4, 12)).astype(float) for _ in range(100)]
     # A router that sends ten requests in a row to one engine.
@@ -84,14 +84,14 @@ def test_what_blocks_stray_beyond_lots_makes_more_of_them_no_surer() -> None:
         assert 0.7 < z.std() < 1.3
 
 
-def test_a_mean_of_few_wide_lengths_is_soon_longer_and_one_of_many_is_not() -> None:
+def test_a_longer_mean_is_significant_for_many_prompts_and_not_for_few() -> None:
     few, many = (longer_z(np.full((4, 10), n), 0, 6, np.log(2.0), 0.8) for n in (3.0, 60.0))
 
     assert few < 2
     assert many > 5
 
 
-def test_means_of_lengths_that_are_alike_tell_sooner_and_shorter_ones_never() -> None:
+def test_narrow_lengths_are_significant_sooner_and_shorter_means_never() -> None:
     count = np.full((4, 10), 3.0)
 
     assert longer_z(count, 0, 6, np.log(2.0), 0.2) > 5
@@ -99,7 +99,7 @@ def test_means_of_lengths_that_are_alike_tell_sooner_and_shorter_ones_never() ->
     assert longer_z(np.zeros((4, 10)), 0, 6, 1.0, 0.2) == 0.0
 
 
-def test_of_more_engines_one_has_the_longest_by_chance_sooner() -> None:
+def test_more_engines_lower_the_significance_of_the_longest_mean() -> None:
     few, many = (longer_z(np.full((n, 10), 20.0), 0, 6, np.log(1.5), 0.8) for n in (3, 10))
 
     assert many < few

@@ -27,7 +27,7 @@ def noisy(*levels: float, deviation: float = 0.05) -> np.ndarray:
     return np.array([levels]) + deviation * rng.standard_normal((1, len(levels)))
 
 
-def test_a_step_is_found_with_its_size_and_its_beginning() -> None:
+def test_a_step_change_is_found_with_its_size_and_onset() -> None:
     found = shift_of(noisy(*[0.0] * 10, *[0.7] * 4))
 
     assert found.change[0] == pytest.approx(0.7, abs=0.15)
@@ -35,33 +35,33 @@ def test_a_step_is_found_with_its_size_and_its_beginning() -> None:
     assert found.z[0] > 8
 
 
-def test_what_is_over_is_no_change() -> None:
+def test_a_change_that_is_over_is_not_found() -> None:
     assert shift_of(noisy(*[0.0] * 8, *[0.7] * 4, 0.0, 0.0)).z[0] < 3
 
 
-def test_one_wild_block_is_no_change() -> None:
+def test_a_single_outlying_block_is_no_change() -> None:
     assert abs(shift_of(noisy(*[0.0] * 6, 5.0, *[0.0] * 7)).z[0]) < 4
 
 
-def test_too_short_a_past_tells_nothing() -> None:
+def test_too_short_a_past_gives_no_significance() -> None:
     assert shift_of(noisy(0.0, 0.0, 0.7, 0.7)).z[0] == 0
 
 
-def test_unknown_blocks_are_passed_over() -> None:
+def test_unknown_blocks_are_skipped() -> None:
     levels = noisy(*[0.0] * 10, *[0.7] * 4)
     levels[0, [2, 5, 11]] = np.nan
 
     assert shift_of(levels).z[0] > 6
 
 
-def test_chance_sets_a_floor_under_calm_pasts() -> None:
+def test_chance_noise_is_a_lower_bound_of_the_deviation() -> None:
     calm = noisy(*[0.0] * 10, *[0.3] * 3, deviation=0.001)
 
     assert shift_of(calm).z[0] > 8
     assert shift_of(calm, 0.3).z[0] < 3
 
 
-def test_a_given_moment_needs_no_search() -> None:
+def test_the_change_since_a_given_onset_is_significant_without_a_search() -> None:
     levels = noisy(*[0.0] * 10, *[0.2] * 4)
 
     change, z = change_since(levels, np.array([0.05]), np.array([10]))
@@ -71,7 +71,7 @@ def test_a_given_moment_needs_no_search() -> None:
     assert change_since(levels, np.array([0.05]), np.array([14]))[1][0] == 0
 
 
-def test_one_of_three_alike_is_apart_and_the_others_are_not() -> None:
+def test_one_deviating_engine_of_three_peers_is_significant_and_the_others_are_not() -> None:
     levels = np.concatenate([noisy(*[level] * 8) for level in (0.0, 0.0, 0.8)])
 
     apart, z = peer_z(shift_of(levels), peer_groups(np.zeros(3, dtype=np.intp)))
@@ -81,7 +81,7 @@ def test_one_of_three_alike_is_apart_and_the_others_are_not() -> None:
     assert abs(z[:2]).max() < 4
 
 
-def test_a_single_peer_that_strays_says_less_than_a_calm_one() -> None:
+def test_a_noisy_single_peer_lowers_the_significance() -> None:
     far = noisy(*[0.8] * 8)
     groups = peer_groups(np.zeros(2, dtype=np.intp))
     calm = shift_of(np.concatenate([far, noisy(*[0.0] * 8)]))
@@ -90,7 +90,7 @@ def test_a_single_peer_that_strays_says_less_than_a_calm_one() -> None:
     assert peer_z(wild, groups)[1][0] < peer_z(calm, groups)[1][0] / 2
 
 
-def test_what_has_stood_all_along_is_known_by_all_blocks() -> None:
+def test_a_constant_deviation_is_measured_over_all_blocks() -> None:
     levels = np.concatenate([noisy(*[level] * 16, deviation=0.2) for level in (0.0, 0.0, 0.8)])
     groups = peer_groups(np.zeros(3, dtype=np.intp))
     shift = shift_of(levels)
@@ -100,7 +100,7 @@ def test_what_has_stood_all_along_is_known_by_all_blocks() -> None:
     assert peer_z(stood, groups, 16 - stood.onset)[1][2] > 1.3 * peer_z(shift, groups)[1][2]
 
 
-def test_what_has_surely_changed_has_stood_since() -> None:
+def test_a_significant_change_stands_since_its_onset() -> None:
     levels = noisy(*[0.0] * 10, *[0.7] * 4)
 
     stood = standing(levels, shift_of(levels))
@@ -109,7 +109,7 @@ def test_what_has_surely_changed_has_stood_since() -> None:
     assert stood.after[0] == pytest.approx(0.7, abs=0.15)
 
 
-def test_who_has_no_peer_is_apart_from_nobody() -> None:
+def test_an_engine_without_peers_does_not_deviate() -> None:
     apart, z = peer_z(shift_of(noisy(*[1.0] * 8)), peer_groups(np.zeros(1, dtype=np.intp)))
 
     assert (apart[0], z[0]) == (0, 0)
@@ -123,7 +123,7 @@ def test_blocks_end_with_the_last_bin() -> None:
 
 
 @given(st.lists(st.one_of(st.floats(-1e6, 1e6), st.just(float("nan"))), max_size=9))
-def test_what_is_known_is_what_is_summed(values: list[float]) -> None:
+def test_means_medians_and_sums_ignore_unknown_values(values: list[float]) -> None:
     known = [value for value in values if not np.isnan(value)]
     found = np.array([values], float).reshape(1, -1)
 
@@ -135,13 +135,13 @@ def test_what_is_known_is_what_is_summed(values: list[float]) -> None:
         assert np.isnan([known_median(found)[0], known_mean(found)[0], known_sum(found)[0]]).all()
 
 
-def test_groups_of_one_size_are_looked_at_together() -> None:
+def test_peer_groups_are_batched_by_size() -> None:
     found = peer_groups(np.array([5, 1, 5, 2, 1, 7, 7, 7]))
 
     assert sorted(map(np.ndarray.tolist, found)) == [[[1, 4], [0, 2]], [[3]], [[5, 6, 7]]]
 
 
-def test_one_that_has_become_better_makes_no_other_worse() -> None:
+def test_an_improved_engine_does_not_make_its_peer_deviate() -> None:
     same, lucky = noisy(*[0.0] * 14), noisy(*[0.0] * 10, *[-1.0] * 4)
     shift = shift_of(np.vstack([same, lucky]))
     groups = peer_groups(np.zeros(2, dtype=np.intp))

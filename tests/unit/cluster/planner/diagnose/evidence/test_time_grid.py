@@ -25,15 +25,15 @@ def gains(*rows: ScrapedSeries) -> list[list[float]]:
     return SampleBatch(GRID).gains(rows).tolist()
 
 
-def test_a_counter_gains_what_it_rose_by() -> None:
+def test_the_gain_of_a_counter_is_its_increase() -> None:
     assert gains(series([0, 1, 3, 6, 10, 15, 21])) == [[1, 2, 3, 4, 5, 6]]
 
 
-def test_a_counter_that_falls_begins_anew_at_zero() -> None:
+def test_a_falling_counter_was_reset_to_zero() -> None:
     assert gains(series([5, 6, 7, 1, 2, 3, 4])) == [[1, 1, 1, 1, 1, 1]]
 
 
-def test_nothing_is_known_across_a_long_gap() -> None:
+def test_gains_across_a_long_gap_are_unknown() -> None:
     found = gains(series([0, 1, 6], [0.0, 10.0, 60.0]))
 
     assert found[0][0] == 1
@@ -44,7 +44,7 @@ def test_bins_end_with_each_series_own_last_sample() -> None:
     assert gains(series([0, 1, 3, 6, 10, 15, 21], TIMES - 4.0)) == [[1, 2, 3, 4, 5, 6]]
 
 
-def test_nodes_that_are_held_against_each_other_have_bins_that_end_at_once() -> None:
+def test_compared_nodes_have_bins_that_end_at_the_same_time() -> None:
     # A gain of one a second, and of two from 30 s on.
     early, late = (10 + np.maximum(times, 2 * times - 30.0) for times in (TIMES - 4.0, TIMES))
 
@@ -55,7 +55,7 @@ def test_nodes_that_are_held_against_each_other_have_bins_that_end_at_once() -> 
     assert found[1, 1:].tolist() == [10, 10, 16, 20, 20]
 
 
-def test_the_node_scraped_first_says_how_late_all_are_unless_it_is_gone() -> None:
+def test_the_lag_is_that_of_the_node_scraped_first_unless_it_is_gone() -> None:
     ends = [60.0, 57.0, 53.0, 41.0]
     window = SeriesWindow(
         0.0, 61.0, {"up": tuple(series(np.ones(7), TIMES - 60 + e) for e in ends)}
@@ -65,7 +65,7 @@ def test_the_node_scraped_first_says_how_late_all_are_unless_it_is_gone() -> Non
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -3.0, 1e18])
-def test_samples_that_cannot_be_are_left_out_and_counted(value: float) -> None:
+def test_impossible_samples_are_skipped_and_counted(value: float) -> None:
     batch = SampleBatch(GRID)
 
     found = batch.gains([series([0, 1, 2, value, 4, 5, 6])])
@@ -74,7 +74,7 @@ def test_samples_that_cannot_be_are_left_out_and_counted(value: float) -> None:
     assert sum(batch.rejected.values()) == 1
 
 
-def test_a_gauge_shows_what_it_showed_last_and_not_for_ever() -> None:
+def test_a_gauge_keeps_its_last_value_for_a_limited_time() -> None:
     found = SampleBatch(GRID).levels([series([7.0, 8.0], [0.0, 10.0])])
 
     assert found[0, :4].tolist() == [8.0, 8.0, 8.0, 8.0]

@@ -122,7 +122,7 @@ def within(
     gone=st.integers(0, 1800),
     gap=st.tuples(st.integers(0, 1800), st.integers(0, 300)),
 )
-def test_rounds_however_far_apart_know_what_one_reading_of_the_window_would(
+def test_each_round_returns_the_same_samples_as_a_full_read_of_its_window(
     rounds: list[int], gone: int, gap: tuple[int, int]
 ) -> None:
     """One node disappears meanwhile, and one has a gap."""
@@ -141,7 +141,7 @@ def test_rounds_however_far_apart_know_what_one_reading_of_the_window_would(
         assert told(window) == within(server, now - KEPT_SECONDS, now)
 
 
-def test_later_rounds_ask_for_what_is_new_only() -> None:
+def test_later_rounds_query_only_recent_samples() -> None:
     server = Server(scraped("a"))
     reader = rolling(server)
 
@@ -153,8 +153,8 @@ def test_later_rounds_ask_for_what_is_new_only() -> None:
     assert [seconds for _, seconds in server.asked] == [600.0, 45.0]
 
 
-def test_a_sample_that_comes_late_is_still_read() -> None:
-    """A server that is written to through a queue: nothing arrived for four minutes."""
+def test_samples_that_arrive_late_are_still_read() -> None:
+    """A server that receives samples through a queue: nothing arrived for four minutes."""
     server = Server(scraped("a"))
     reader = rolling(server)
     server.now = 600.0
@@ -167,7 +167,7 @@ def test_a_sample_that_comes_late_is_still_read() -> None:
     assert told(window) == within(server, 240.0, 840.0)
 
 
-def test_a_round_that_fails_leaves_what_was_known_and_the_next_reads_what_both_missed() -> None:
+def test_the_round_after_a_failed_one_reads_the_samples_that_both_missed() -> None:
     server = Server(scraped("a"))
     reader = rolling(server)
     reader.read(700.0)
@@ -180,7 +180,7 @@ def test_a_round_that_fails_leaves_what_was_known_and_the_next_reads_what_both_m
     assert told(reader.read(730.0)) == within(server, 130.0, 730.0)
 
 
-def test_what_is_refused_as_too_large_is_asked_in_halves_and_from_then_on() -> None:
+def test_a_query_refused_as_too_large_is_split_in_halves() -> None:
     server = Server(scraped("a", "b"), most=60)
     reader = rolling(server)
 
@@ -189,7 +189,7 @@ def test_what_is_refused_as_too_large_is_asked_in_halves_and_from_then_on() -> N
     assert max(seconds for _, seconds in server.asked[-4:]) <= 300.0
 
 
-def test_families_share_an_answer_while_it_is_small_and_are_apart_where_it_would_not_be() -> None:
+def test_families_share_one_query_only_if_the_answer_is_small() -> None:
     few, many = Server(scraped("a")), Server(scraped("a"), counted=20_000)
     rolling(few).read(900.0)
     rolling(many).read(900.0)
@@ -199,7 +199,7 @@ def test_families_share_an_answer_while_it_is_small_and_are_apart_where_it_would
     assert max(seconds for _, seconds in many.asked) == 300.0
 
 
-def test_only_the_cluster_that_is_asked_for_is_read() -> None:
+def test_only_the_named_cluster_is_read() -> None:
     series = scraped("a") | {("disagg_engine_up", labels("b", "west")): {890.0: 1.0}}
     server = Server(series)
 
@@ -208,12 +208,12 @@ def test_only_the_cluster_that_is_asked_for_is_read() -> None:
     }
 
 
-def test_a_server_without_nodes_is_an_error_that_says_what_it_lacks() -> None:
+def test_a_server_without_series_of_the_cluster_is_an_error() -> None:
     with pytest.raises(NoSeriesError, match=r"of a cluster 'north'.*must scrape the nodes"):
         rolling(Server(scraped("a")), "north").read(900.0)
 
 
-def test_more_than_fits_into_memory_is_refused_before_it_is_read() -> None:
+def test_too_many_series_are_refused_before_any_sample_is_read() -> None:
     server = Server(scraped("a"), counted=MOST_SERIES)
 
     with pytest.raises(TooManySeriesError, match="name one cluster"):
@@ -222,7 +222,7 @@ def test_more_than_fits_into_memory_is_refused_before_it_is_read() -> None:
     assert server.asked == []
 
 
-def test_series_of_one_page_share_their_times_and_all_windows_stay_as_they_were() -> None:
+def test_series_of_one_page_share_their_times_and_returned_windows_do_not_change() -> None:
     """So the samples of 1,000 engines fit into memory; a returned window does not change."""
     server = Server(scraped("a"))
     reader = rolling(server)
@@ -236,7 +236,7 @@ def test_series_of_one_page_share_their_times_and_all_windows_stay_as_they_were(
     assert told(first) == before
 
 
-def test_a_window_begins_where_anything_is_known() -> None:
+def test_a_window_begins_at_its_first_known_sample() -> None:
     """After two minutes of scrapes the rest of the half hour is unknown, not quiet."""
     young = {key: {t: v for t, v in each.items() if t >= 780} for key, each in scraped("a").items()}
 

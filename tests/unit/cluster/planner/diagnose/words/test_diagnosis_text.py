@@ -61,13 +61,13 @@ model llama, namespace search, cluster east: no bottleneck
   engine and 1 decode engine"""
 
 
-def test_what_holds_requests_back_is_told_first_what_is_well_last() -> None:
+def test_models_with_bottlenecks_come_first_and_those_without_last() -> None:
     told = diagnoses_text([CLEAN, UNDECIDED, FOUND])
 
     assert told == "\n\n".join([FOUND_TEXT, UNDECIDED_TEXT, CLEAN_TEXT])
 
 
-def test_what_is_not_beyond_chance_yet_is_told_without_an_action() -> None:
+def test_a_suspected_cause_is_shown_without_an_action() -> None:
     watched = replace(CLEAN, suspects=(SLOW_GPU,))
 
     told, value = diagnoses_text([watched]), json.loads(json.dumps(diagnosis_value(watched)))
@@ -82,7 +82,7 @@ def test_what_is_not_beyond_chance_yet_is_told_without_an_action() -> None:
     assert [each["cause"] for each in value["suspects"]] == ["slow_gpu"]
 
 
-def test_what_a_finding_may_be_instead_stands_before_what_to_do() -> None:
+def test_the_alternative_of_a_finding_is_shown_before_its_action() -> None:
     other = Alternative(Cause.STRANGER, "no metric shows what other processes take of its GPUs")
     either = replace(FOUND, findings=(replace(SLOW_GPU, alternative=other),))
 
@@ -107,14 +107,14 @@ def _findings(diagnosis: ModelDiagnosis) -> list[dict[str, object]]:
     return findings
 
 
-def test_a_model_that_is_well_has_its_bars_where_it_is_alone() -> None:
+def test_a_single_model_without_bottleneck_is_shown_with_its_bars() -> None:
     told = diagnoses_text([CLEAN])
 
     assert told.startswith(CLEAN_TEXT)
     assert "  decode-0 gpu-8            decode      50 ms  kkkkdd" in told
 
 
-def test_a_thousand_engines_fill_no_screen_and_those_that_are_blamed_are_on_it() -> None:
+def test_the_bars_of_many_engines_are_limited_and_start_with_those_of_findings() -> None:
     crowd = tuple(replace(ENGINES[0], engine=EngineKey("n", f"e{n}")) for n in range(1000))
     diagnosis = replace(FOUND, parts=(*crowd, ENGINES[1]))
 
@@ -134,7 +134,7 @@ _SECONDS = st.floats(0, 1e4)
     ),
     name=st.text("abcü-", min_size=1, max_size=60),
 )
-def test_bars_fit_80_columns_and_are_as_long_as_their_sums(
+def test_bars_fit_80_columns_with_lengths_in_proportion_to_their_sums(
     parts: list[dict[TtftPart, float]], name: str
 ) -> None:
     engines = [
@@ -152,7 +152,7 @@ def test_bars_fit_80_columns_and_are_as_long_as_their_sums(
     assert all(abs(one - other) <= 1 for one, other in zip(found, expected, strict=True))
 
 
-def test_every_cause_and_part_has_its_words() -> None:
+def test_every_cause_and_part_has_a_display_name() -> None:
     assert set(CAUSES) == set(Cause)
     assert set(PARTS) == set(LETTERS) == set(TtftPart)
 
@@ -169,11 +169,11 @@ def test_every_cause_and_part_has_its_words() -> None:
         (4321.0, "4,321 s"),
     ],
 )
-def test_a_wait_has_a_unit_that_fits_it(seconds: float, words: str) -> None:
+def test_a_duration_is_shown_in_a_suitable_unit(seconds: float, words: str) -> None:
     assert duration_words(seconds) == words
 
 
-def test_many_engines_are_named_up_to_four() -> None:
+def test_at_most_four_engines_are_named_in_the_text() -> None:
     engines = [EngineKey("n", f"e{number}") for number in range(6)]
 
     assert whose_words(Role.DECODE, engines).endswith("e3 on n and 2 more")
@@ -182,7 +182,7 @@ def test_many_engines_are_named_up_to_four() -> None:
     )
 
 
-def test_json_has_units_in_its_names_and_all_that_the_words_have() -> None:
+def test_json_has_the_contents_of_the_text_with_units_in_its_keys() -> None:
     told = json.loads(json.dumps(diagnosis_value(FOUND), allow_nan=False))
 
     slow, demand = told["findings"]
@@ -199,13 +199,13 @@ def test_json_has_units_in_its_names_and_all_that_the_words_have() -> None:
     assert told["ttft_parts"][1]["observed_seconds"] == {"queue": 0.64, "prefill": 0.42}
 
 
-def test_json_says_of_what_is_undecided_whether_evidence_is_missing() -> None:
+def test_json_says_whether_an_undecided_model_lacks_evidence() -> None:
     assert diagnosis_value(UNDECIDED)["undecided"] == "missing_evidence"
     assert diagnosis_value(replace(UNDECIDED, missing=()))["undecided"] == "unexplained"
     assert diagnosis_value(CLEAN)["undecided"] is None
 
 
-def test_what_lies_before_the_engines_is_of_all_requests_and_comes_first() -> None:
+def test_the_router_wait_is_shown_first_and_for_all_requests() -> None:
     router = EngineParts(None, Role.PREFILL, ((TtftPart.ROUTER, 0.2),), ((TtftPart.ROUTER, 0.1),))
 
     lines = list(ttft_bars((*ENGINES, router), [SICK]))
