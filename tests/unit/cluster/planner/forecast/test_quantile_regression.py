@@ -44,7 +44,7 @@ def test_a_sample_without_weight_does_not_count() -> None:
     assert abs(float(found[0, 0, 0]) - 49.5) < 1.0
 
 
-def test_few_errors_widen_bands_as_student_says() -> None:
+def test_few_errors_widen_bands_by_students_t_quantiles() -> None:
     """Student's 95 % quantile with 10 degrees of freedom is 1.812, the normal one 1.645."""
     widening = student_widening(np.array([0.05, 0.95]), np.array([10.0, 1e9]))
 

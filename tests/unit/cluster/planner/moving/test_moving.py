@@ -172,7 +172,7 @@ def test_the_local_daemon_is_asked_with_the_same_id_until_done(tmp_path: Path) -
         ),
     ],
 )
-def test_workers_of_other_nodes_are_refused_with_the_way_out(
+def test_workers_of_other_nodes_or_other_launchers_are_refused_with_instructions(
     tmp_path: Path, worker: PoolWorker, why: str
 ) -> None:
     path = tmp_path / "control.socket"

@@ -121,7 +121,7 @@ def test_a_pool_with_measured_room_takes_nothing_unless_load_will_rise() -> None
     assert isinstance(decided(RoleSplit(4, 4), rises, some), Move)
 
 
-def test_an_idle_pool_gives_for_bursts_of_another_that_has_room_between_them() -> None:
+def test_an_idle_pool_gives_an_engine_for_bursts_in_the_other_pool() -> None:
     """One future of ten needs a fifth engine; the mean of the futures hides it."""
     prefill = np.full((10, BLOCKS), 3)
     prefill[0] = 5
@@ -151,7 +151,7 @@ def test_a_capacity_that_measurements_contradict_moves_nothing() -> None:
     )
 
 
-def test_after_a_move_it_waits_until_it_has_ended_and_cooled_down() -> None:
+def test_after_a_move_no_other_begins_until_it_has_ended_and_cooled_down() -> None:
     log = MoveLog().begun(0.0, Role.DECODE)
 
     assert log.why_not(LIMITS, 1e6) == "a move is under way"

@@ -41,7 +41,7 @@ def decided(
     return decide(pools(split, used), LIMITS, 9.0, log, now_seconds)
 
 
-def test_an_engine_moved_in_vain_goes_back() -> None:
+def test_a_move_that_measurements_contradict_is_reverted() -> None:
     advice = decided(RoleSplit(3, 5), TO_DECODE, WRONG)
 
     assert isinstance(advice, Move)

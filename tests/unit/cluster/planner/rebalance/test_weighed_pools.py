@@ -1,4 +1,4 @@
-"""What is measured of pools, carried over to other loads and numbers of engines."""
+"""The measured use of pools, extrapolated to other loads and numbers of engines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pools(
 
 
 def batch_under(load: float, floor: float) -> float:
-    """Little: the batch as a share of a full one, by simulation of steps that it makes longer."""
+    """Little's law: the batch as a share of a full one, which lengthens its own steps."""
     batch = 0.0
     for _ in range(5000):
         batch = load * (floor + (1 - floor) * batch)
@@ -33,7 +33,7 @@ def batch_under(load: float, floor: float) -> float:
 
 
 @pytest.mark.parametrize("floor", [0.2, 0.3, 0.6, 1.0])
-def test_a_decode_pool_with_an_engine_less_is_as_full_as_larger_batches_make_it(
+def test_decode_use_with_one_engine_less_includes_the_growth_of_batches(
     floor: float,
 ) -> None:
     for load in (0.2, 0.5, 0.7):
@@ -43,22 +43,20 @@ def test_a_decode_pool_with_an_engine_less_is_as_full_as_larger_batches_make_it(
         assert there.filled(Role.DECODE) == pytest.approx(5 * load)
 
 
-def test_batches_of_steps_that_hardly_shrink_with_them_nearly_double_for_a_quarter_more_load() -> (
-    None
-):
+def test_a_quarter_more_load_nearly_doubles_batches_with_a_low_step_floor() -> None:
     there = pools(RoleSplit(3, 5), {Role.DECODE: 0.42}, 0.25)
 
     assert there.without_one(Role.DECODE) == pytest.approx(0.77, abs=0.01)
 
 
-def test_a_prefill_pool_is_as_full_as_it_is_busy() -> None:
+def test_prefill_use_is_proportional_to_load() -> None:
     there = pools(RoleSplit(4, 4), {Role.PREFILL: 0.6}, 0.25)
 
     assert there.without_one(Role.PREFILL) == pytest.approx(0.8)
     assert there.filled(Role.PREFILL) == pytest.approx(2.4)
 
 
-def test_nothing_is_made_of_what_is_not_measured_nor_of_the_last_engine() -> None:
+def test_use_is_unknown_for_unmeasured_pools_and_without_the_last_engine() -> None:
     there = pools(RoleSplit(1, 4), {Role.PREFILL: 0.6}, 0.25)
 
     assert there.filled(Role.DECODE) is None
@@ -69,7 +67,7 @@ def test_nothing_is_made_of_what_is_not_measured_nor_of_the_last_engine() -> Non
     assert not there.is_doubted(Role.DECODE)
 
 
-def test_a_capacity_is_doubted_by_the_load_that_is_served_not_by_the_batch() -> None:
+def test_a_capacity_is_doubted_by_the_served_load_and_not_by_the_batch() -> None:
     """Half a batch is 4/5 of the load where a quarter of a step stays: 3.2 of 4 engines."""
     assert not pools(RoleSplit(4, 4), {Role.DECODE: 0.5}, 0.25, decode=5).is_doubted(Role.DECODE)
     assert pools(RoleSplit(4, 4), {Role.DECODE: 0.5}, 1.0, decode=5).is_doubted(Role.DECODE)
@@ -78,7 +76,7 @@ def test_a_capacity_is_doubted_by_the_load_that_is_served_not_by_the_batch() -> 
 
 @settings(max_examples=50, deadline=None)
 @given(st.floats(0, 1.5), st.floats(0.05, 1), st.floats(1, 4), st.sampled_from(list(Role)[:2]))
-def test_more_load_never_leaves_a_pool_emptier_and_as_much_leaves_it_as_it_is(
+def test_more_load_never_lowers_use_and_unchanged_load_keeps_it(
     used: float, floor: float, factor: float, role: Role
 ) -> None:
     there = pools(RoleSplit(4, 4), {role: used}, floor)
