@@ -53,7 +53,7 @@ def test_a_saturated_prefill_engine_is_full() -> None:
     assert prefill.prefill.tokens_per_second == pytest.approx(40_600, rel=0.05)
 
 
-def test_a_half_used_prefill_engine_is_half_full_and_knows_its_knee() -> None:
+def test_a_half_used_prefill_engine_is_half_full_and_has_a_learned_knee() -> None:
     """By the table of an 8B on an H100, steps of 649 tokens reach nine tenths of the best rate."""
     prefill = learned(17, 2)["prefill-0"]
 

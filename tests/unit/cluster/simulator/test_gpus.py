@@ -155,7 +155,7 @@ def test_an_engine_stuck_in_a_step_looks_busy() -> None:
     assert {r.busy_ratio for r in stuck} == {1.0}
 
 
-def test_kv_leaves_the_prefill_engines_gpus_and_comes_to_the_decode_engines() -> None:
+def test_kv_is_sent_by_the_gpus_of_prefill_engines_and_received_by_those_of_decode() -> None:
     heard = listen(Simulation(pair(gpus_each=2), LOAD), 30)
 
     prefill, decode = (

@@ -131,7 +131,7 @@ def test_an_invalid_trace_is_refused_with_its_line(text: str, why: str) -> None:
         parse_trace(text)
 
 
-def test_a_bad_file_is_named(tmp_path: Path) -> None:
+def test_an_invalid_trace_file_is_named_in_the_error(tmp_path: Path) -> None:
     path = tmp_path / "bad.csv"
     path.write_text("nothing")
 

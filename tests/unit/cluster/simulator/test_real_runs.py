@@ -10,7 +10,7 @@ from disagg_cluster.simulator.engine.roofline import Roofline
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.file)
-def test_means_of_a_real_run_are_met(run: RealRun) -> None:
+def test_simulated_means_match_those_of_a_real_run(run: RealRun) -> None:
     compared = compare(run)
 
     assert abs(compared.ttft_error) <= run.ttft_bar_ratio
@@ -18,14 +18,14 @@ def test_means_of_a_real_run_are_met(run: RealRun) -> None:
 
 
 @pytest.mark.parametrize("run", [r for r in RUNS if r.ranks == 1], ids=lambda run: run.file)
-def test_data_sheets_alone_come_near_them(run: RealRun) -> None:
+def test_a_roofline_from_data_sheets_comes_close_to_real_runs(run: RealRun) -> None:
     compared = compare(run, Roofline(RTX_PRO_6000, run.model, run.tensor_parallel))
 
     assert abs(compared.ttft_error) <= 0.15
     assert abs(compared.tpot_error) <= 0.1
 
 
-def test_the_runs_are_as_they_were_published() -> None:
+def test_the_stored_runs_have_the_published_means() -> None:
     """Means of LLMServingSim's validation/summary.txt, in milliseconds."""
     said = {"llama-3.1-8b": (7097.2, 32.5), "qwen3-32b": (36905.2, 80.3)}
     said["qwen3-30b-a3b"] = (1086.0, 47.3)

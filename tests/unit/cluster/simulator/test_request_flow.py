@@ -69,7 +69,7 @@ def test_a_request_is_prefilled_by_one_engine_and_decoded_by_another() -> None:
         assert ended.request.arrived_ns < ended.first_token_ns < ended.ended_ns
 
 
-def test_one_engine_can_do_it_all() -> None:
+def test_a_mixed_engine_does_prefill_and_decode() -> None:
     heard = heard_of(alone())
 
     assert {(e.prefill_engine, e.decode_engine) for e in heard.requests} == {("mixed-0", "mixed-0")}

@@ -45,7 +45,7 @@ def test_a_request_goes_to_the_rank_with_the_fewest() -> None:
     assert [rank.state().running for rank in made.ranks] == [3, 2, 2]
 
 
-def test_one_that_waits_counts_as_four_that_run() -> None:
+def test_a_waiting_request_counts_as_four_running_ones() -> None:
     made = group()
     for number in range(5):
         made.ranks[0].submit(Sequence(number, 10, 9, 0))

@@ -30,7 +30,7 @@ def test_prefill_is_bound_by_arithmetic_and_decode_by_memory() -> None:
     assert 0.75 > decode.memory_ratio > 0.65 > 0.1 > decode.compute_ratio
 
 
-def test_the_slower_side_sets_the_time_far_from_the_corner() -> None:
+def test_the_slower_bound_sets_the_time_far_from_the_ridge_point() -> None:
     """Bare bounds: no launch, one GPU, so only operations or bytes."""
     costs = Roofline(H100, LLAMA_8B, layer_seconds=0.0)
     pairs = PREFILL.context_pairs
@@ -42,7 +42,7 @@ def test_the_slower_side_sets_the_time_far_from_the_corner() -> None:
     assert reading < costs.price(DECODE).seconds < 1.05 * reading
 
 
-def test_the_corner_is_round() -> None:
+def test_throughput_changes_smoothly_around_the_ridge_point() -> None:
     """By the table: 62 % of the best rate at 256 tokens, 90 % at 512, the knee at 656."""
     costs = Roofline(H100, LLAMA_8B)
 

@@ -37,6 +37,6 @@ def test_the_last_two_points_do_not_determine_the_slope() -> None:
     assert stairs.at(4096.0) == pytest.approx(76.0 + 2 * 36.0)
 
 
-def test_a_crossing_without_a_value_is_named() -> None:
+def test_a_grid_point_without_a_value_is_named_in_the_error() -> None:
     with pytest.raises(ValueError, match=r"no value at \(1.0, 2.0\), and 0 more"):
         Grid({(1.0, 1.0): 1.0, (2.0, 1.0): 1.0, (2.0, 2.0): 1.0})
