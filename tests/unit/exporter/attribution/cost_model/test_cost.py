@@ -64,7 +64,7 @@ def _error(cost: StepCost, price_of: float = 1.0) -> float:
     return 100 * abs(said - true) / seconds
 
 
-def test_mixed_steps_are_divided_as_the_costs_are() -> None:
+def test_mixed_steps_are_divided_by_their_true_costs() -> None:
     assert _error(_taught()) < 1.5
 
 
@@ -72,7 +72,7 @@ def test_noise_of_a_tenth_averages_out() -> None:
     assert _error(_taught(8_000, noise=0.1)) < 3
 
 
-def test_an_engine_that_hardly_mixes_is_known_as_well() -> None:
+def test_an_engine_with_few_mixed_steps_is_learned_as_well() -> None:
     """Of its pure steps one in eight is learned from, and counts for eight."""
     cost = _taught(20_000, noise=0.1, mixed=0.004)
 
@@ -80,20 +80,20 @@ def test_an_engine_that_hardly_mixes_is_known_as_well() -> None:
     assert _error(cost) < 3
 
 
-def test_it_is_not_trusted_before_it_has_seen_enough() -> None:
+def test_the_model_is_not_trusted_before_enough_steps() -> None:
     assert not StepCost().state.trusted
     assert not _taught(20).state.trusted
     assert _taught(1000).state.trusted
 
 
-def test_pure_steps_of_both_kinds_are_enough() -> None:
+def test_pure_steps_of_both_phases_suffice_for_trust() -> None:
     cost = _taught(2000, mixed=0.0)
 
     assert cost.state.trusted
     assert _error(cost) < 8
 
 
-def test_steps_that_cannot_be_foreseen_earn_no_trust() -> None:
+def test_unpredictable_steps_leave_the_model_untrusted() -> None:
     cost, rng = StepCost(), random.Random(1)
     for work in _steps(2000):
         cost.learn(work, rng.lognormvariate(-5, 1.5))
@@ -113,7 +113,7 @@ def test_outliers_change_next_to_nothing() -> None:
     assert _error(cost) < 2.5
 
 
-def test_drift_of_all_steps_leaves_the_shares() -> None:
+def test_drift_of_all_step_times_does_not_change_the_shares() -> None:
     cost = StepCost()
     for number, work in enumerate(_steps(8000)):
         cost.learn(work, _price(work) * (1 + 0.1 * math.sin(number / 800)))
@@ -122,7 +122,7 @@ def test_drift_of_all_steps_leaves_the_shares() -> None:
     assert _error(cost) < 2
 
 
-def test_a_throttled_engine_is_learned_anew() -> None:
+def test_costs_of_a_throttled_engine_are_relearned() -> None:
     cost = _taught(4000)
     for work in _steps(15_000, seed=2):
         cost.learn(work, _price(work, compute=1.5))
@@ -135,8 +135,8 @@ def test_a_throttled_engine_is_learned_anew() -> None:
     assert cost.prefill_share(work) == pytest.approx(truth, abs=0.05)
 
 
-def test_a_compute_bound_and_a_memory_bound_engine_are_told_apart() -> None:
-    """Where reading hides computing more prompt costs nothing; above, computing is all."""
+def test_compute_bound_and_memory_bound_steps_are_distinguished() -> None:
+    """In the memory-bound range more prompt tokens cost nothing; above it compute decides."""
     cost = _taught(4000)
     decode = (20, 20 * 400)
 
@@ -147,7 +147,7 @@ def test_a_compute_bound_and_a_memory_bound_engine_are_told_apart() -> None:
     assert above[1] / above[0] == pytest.approx(1.06, abs=0.01)
 
 
-def test_what_was_learned_from_pure_steps_foresees_mixed_ones() -> None:
+def test_costs_learned_from_pure_steps_predict_mixed_steps() -> None:
     cost = _taught(4000, noise=0.1, mixed=0.0)
 
     errors = [
@@ -157,8 +157,8 @@ def test_what_was_learned_from_pure_steps_foresees_mixed_ones() -> None:
     assert statistics.median(errors) < 0.10
 
 
-def test_an_engine_whose_costs_add_up_is_learned_as_well() -> None:
-    """On a CPU nothing hides behind anything, and a request costs more than a prompt's token."""
+def test_an_engine_with_additive_costs_is_learned_as_well() -> None:
+    """On a CPU nothing overlaps, and a decode request costs more than a prompt token."""
 
     def price(work: StepWork) -> float:
         return 0.02 + 1e-4 * work.prefill_tokens + 5e-4 * work.decode_requests
@@ -171,7 +171,7 @@ def test_an_engine_whose_costs_add_up_is_learned_as_well() -> None:
     assert cost.prefill_share(work) == pytest.approx(0.1 / 0.12, abs=0.03)
 
 
-def test_experts_that_are_read_one_by_one_are_seen() -> None:
+def test_the_cost_of_reading_experts_one_by_one_is_learned() -> None:
     """The first tokens of a step cost much, later ones nothing: their experts are read already."""
 
     def price(work: StepWork) -> float:
@@ -191,15 +191,15 @@ def test_experts_that_are_read_one_by_one_are_seen() -> None:
     assert cost.prefill_share(work) == pytest.approx(truth, abs=0.03)
 
 
-def test_far_beyond_all_steps_seen_nothing_is_claimed() -> None:
+def test_no_share_is_given_far_beyond_the_observed_steps() -> None:
     cost = _taught(1000)
 
     assert cost.prefill_share(StepWork(3000, 9e5, 50, 4e4)) is not None
     assert cost.prefill_share(StepWork(60_000, 9e8, 50, 4e4)) is None
 
 
-def test_the_cache_may_be_told_in_any_unit() -> None:
-    """VLLM's records tell the share of the cache that is in use, and nobody says of how much."""
+def test_the_kv_cache_may_be_reported_in_any_unit() -> None:
+    """vLLM's records report the used ratio of the KV cache without its size."""
     cost = StepCost(kv_in_tokens=False)
     for work in _steps(6000):
         cost.learn(work._replace(decode_kv=work.decode_kv / 500_000), _price(work))
@@ -217,8 +217,8 @@ def _decode_for(cost: StepCost, seconds: float) -> None:
     cost.learn_pure(works, 0.0004 + 2e-6 * requests)
 
 
-def test_a_fit_that_no_mixed_step_asks_for_waits_for_a_minute() -> None:
-    """Engines that never mix do not pay for fits that nobody reads."""
+def test_a_fit_is_deferred_for_a_minute_while_no_mixed_step_needs_it() -> None:
+    """Engines without mixed steps do not pay for fits that nothing uses."""
     cost = StepCost()
     _decode_for(cost, 30)
     fits = cost.save().fits
@@ -232,7 +232,7 @@ def test_a_fit_that_no_mixed_step_asks_for_waits_for_a_minute() -> None:
     assert cost.save().fits == fits + 1
 
 
-def test_a_mixed_step_is_divided_by_a_fit_that_waited_no_longer() -> None:
+def test_refresh_runs_a_deferred_fit_once() -> None:
     cost = StepCost()
     _decode_for(cost, 50)
     fits = cost.save().fits
@@ -243,7 +243,7 @@ def test_a_mixed_step_is_divided_by_a_fit_that_waited_no_longer() -> None:
     assert cost.save().fits == fits + 1
 
 
-def test_a_fit_that_waits_is_due_at_once_after_a_restart() -> None:
+def test_a_deferred_fit_runs_at_once_after_a_restart() -> None:
     cost = StepCost()
     _decode_for(cost, 50)
     saved = cost.save()
@@ -254,13 +254,13 @@ def test_a_fit_that_waits_is_due_at_once_after_a_restart() -> None:
     assert after.save().fits == saved.fits + 1
 
 
-def test_an_engine_that_mixes_is_fitted_as_its_steps_come() -> None:
+def test_an_engine_with_mixed_steps_is_fitted_without_deferral() -> None:
     cost = _taught(10_000)
 
     assert cost.save().next_fit > sum(cost.save().steps)
 
 
-def test_steps_of_one_phase_teach_as_columns_what_they_teach_one_by_one() -> None:
+def test_pure_steps_learned_as_columns_equal_those_learned_one_by_one() -> None:
     """Beyond 2000 of a kind one in eight is learned from, whichever way they come."""
     rng = random.Random(4)
     works = list(_steps(12_000, mixed=0.0))
@@ -279,8 +279,10 @@ WORKS = st.builds(StepWork, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 
 
 @given(st.lists(st.tuples(WORKS, st.floats(-1, 1e6, allow_nan=False)), max_size=60), WORKS)
-def test_a_share_is_always_a_share(history: list[tuple[StepWork, float]], asked: StepWork) -> None:
-    """Whatever was learned: from 0 to 1, or not told; never NaN; coefficients never negative."""
+def test_the_prefill_share_is_absent_or_between_0_and_1(
+    history: list[tuple[StepWork, float]], asked: StepWork
+) -> None:
+    """Whatever was learned: from 0 to 1, or None; never NaN; coefficients never negative."""
     cost = StepCost()
     for work, seconds in history:
         cost.learn(work, seconds)
@@ -299,13 +301,13 @@ def _paces(cost: StepCost) -> tuple[float, ...]:
     return tuple(taken / said for said, taken in zip(*sums, strict=True))
 
 
-def test_steps_take_what_is_expected_of_them() -> None:
+def test_steps_of_learned_cost_take_their_expected_time() -> None:
     cost = _taught(6000, noise=0.1)
 
     assert _paces(cost) == pytest.approx((1.0, 1.0, 1.0), abs=0.02)
 
 
-def test_half_an_hour_after_it_began_a_slowdown_is_still_seen() -> None:
+def test_a_slowdown_is_still_visible_half_an_hour_after_it_began() -> None:
     """The pace itself has followed within minutes: what steps cost *now* hides it."""
     cost, seconds, rng = _taught(12_000, noise=0.05), 0.0, random.Random(3)
     works = list(_steps(2000, seed=4))
@@ -323,12 +325,12 @@ def test_half_an_hour_after_it_began_a_slowdown_is_still_seen() -> None:
     assert min(_paces(cost)) > 1.38
 
 
-def test_nothing_is_expected_of_the_first_steps() -> None:
+def test_the_first_steps_have_no_expected_time() -> None:
     assert _taught(300).take_expected() == ExpectedSteps()
     assert _taught(400).take_expected() != ExpectedSteps()
 
 
-def test_of_steps_that_stray_widely_sums_are_expected_all_the_same() -> None:
+def test_the_expected_sum_of_widely_scattered_steps_is_accurate() -> None:
     """As on CPUs that others use: a heavy tail moves the fit less than it moves the mean."""
     cost, rng = StepCost(), random.Random(5)
 
@@ -343,7 +345,7 @@ def test_of_steps_that_stray_widely_sums_are_expected_all_the_same() -> None:
     assert take(_steps(2000, seed=3), 2.0) == pytest.approx(2.0, abs=0.2)
 
 
-def test_nothing_is_expected_of_steps_larger_than_any_that_was_seen() -> None:
+def test_steps_larger_than_any_observed_have_no_expected_time() -> None:
     cost = _taught()
     cost.take_expected()
     cost.learn(StepWork(50_000, 5e7), 9.0)
@@ -351,7 +353,7 @@ def test_nothing_is_expected_of_steps_larger_than_any_that_was_seen() -> None:
     assert cost.take_expected() == ExpectedSteps()
 
 
-def test_one_step_in_eight_stands_for_all_of_them() -> None:
+def test_expected_time_covers_all_steps_though_one_in_eight_is_sampled() -> None:
     cost, rng = StepCost(), random.Random(6)
     for _ in range(4000):
         requests = rng.randint(8, 100)
@@ -366,8 +368,8 @@ def test_one_step_in_eight_stands_for_all_of_them() -> None:
     assert expected_ns[1] == pytest.approx(40e9, rel=0.03)
 
 
-def test_a_slowdown_that_strays_far_is_held_against_what_was_expected_all_along() -> None:
-    """A process that is stopped for most of the time takes steps of one length or ten."""
+def test_a_widely_scattered_slowdown_is_compared_with_the_time_expected_before_it() -> None:
+    """Steps of a process that is stopped most of the time take their usual time or ten times it."""
     cost, rng = _taught(12_000), random.Random(8)
     cost.take_expected()
     works = list(_steps(2000, seed=9))

@@ -56,7 +56,7 @@ def _share(price: Price, work: StepWork) -> float:
 
 
 @pytest.mark.parametrize("price", [_roofline, _dear_beside_prompts])
-def test_the_share_is_within_what_is_said(price: Price) -> None:
+def test_the_prefill_share_is_within_its_error_estimate(price: Price) -> None:
     cost = _taught(price)
     error = cost.state.share_error_ratio
 
@@ -73,8 +73,8 @@ def test_the_share_is_within_what_is_said(price: Price) -> None:
     assert abs(said - true) / seconds <= error <= 0.05
 
 
-def test_steps_that_all_fill_one_budget_leave_the_share_in_doubt() -> None:
-    """A prompt's token and a next one cost together what the step takes: nobody knows apart."""
+def test_steps_that_all_fill_the_token_budget_leave_the_share_untrusted() -> None:
+    """Prefill and decode tokens are observed only together: their costs cannot be separated."""
     cost = _taught(_dear_beside_prompts, 3000, budget=512)
     state = cost.state
 
@@ -85,8 +85,8 @@ def test_steps_that_all_fill_one_budget_leave_the_share_in_doubt() -> None:
     assert (state.share_error_ratio or 0.0) > 0.05
 
 
-def test_an_engine_all_of_whose_steps_are_mixed_may_be_dearer_at_decoding_beside_a_prompt() -> None:
-    """No step that only decodes was seen: what decoding costs apart is not known."""
+def test_an_engine_with_only_mixed_steps_is_untrusted_and_within_its_share_error() -> None:
+    """No decode-only step was observed: the cost of decode alone is not known."""
     cost = _taught(_dear_beside_prompts, 3000, mixed=1.0)
     error = cost.state.share_error_ratio
 
@@ -100,7 +100,7 @@ def test_an_engine_all_of_whose_steps_are_mixed_may_be_dearer_at_decoding_beside
     assert abs(said - true) / sum(lengths) <= error
 
 
-def test_an_engine_that_does_not_mix_is_certain_and_has_no_interference() -> None:
+def test_an_engine_without_mixed_steps_has_no_share_error_and_no_interference() -> None:
     state = _taught(_roofline, 2000, mixed=0.0).state
 
     assert state.trusted
@@ -108,7 +108,7 @@ def test_an_engine_that_does_not_mix_is_certain_and_has_no_interference() -> Non
     assert state.interference_error_ratio is None
 
 
-def test_what_decoding_beside_a_prompt_costs_is_learned() -> None:
+def test_the_interference_of_decode_beside_a_prompt_is_learned() -> None:
     cost = _taught(_dear_beside_prompts)
     work = StepWork(1000.0, 1000.0 * 700, 40.0, 40.0 * 1000)
 
@@ -120,7 +120,7 @@ def test_what_decoding_beside_a_prompt_costs_is_learned() -> None:
     assert parts.interference_ratio == pytest.approx(lost, abs=0.03)
 
 
-def test_reading_that_hides_behind_computing_is_a_gain() -> None:
+def test_overlap_of_memory_reads_with_compute_is_negative_interference() -> None:
     parts = _taught(_roofline).parts(StepWork(300.0, 1e5, 60.0, 60.0 * 1000))
 
     assert parts is not None
@@ -131,7 +131,7 @@ def test_reading_that_hides_behind_computing_is_a_gain() -> None:
     assert parts.interference_ratio == pytest.approx(lost, abs=0.04)
 
 
-def test_what_reference_steps_cost_is_within_their_error() -> None:
+def test_costs_of_reference_steps_are_within_their_error() -> None:
     state = _taught(_roofline).state
     points = {step.point: step for step in state.reference_steps}
 

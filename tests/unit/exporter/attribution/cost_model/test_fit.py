@@ -31,7 +31,7 @@ def _learned(truth: Lines) -> Lines:
     return known
 
 
-def test_two_lines_are_found_where_both_were_seen() -> None:
+def test_both_lines_are_fitted_when_both_were_observed() -> None:
     truth = Lines(Form(), (0.0004, 2.5e-5, 1e-9), (0.006, 1e-8, 5e-8))
 
     found = _learned(truth)
@@ -41,7 +41,7 @@ def test_two_lines_are_found_where_both_were_seen() -> None:
     assert found.reading == pytest.approx(truth.reading, rel=0.05, abs=1e-9)
 
 
-def test_a_line_that_was_never_the_longer_one_is_not_made_up() -> None:
+def test_prices_are_fitted_when_only_one_line_ever_dominated() -> None:
     truth = Lines(Form(), (0.0, 1e-9, 0.0), (0.006, 1e-6, 5e-8))
 
     found = _learned(truth)
@@ -59,7 +59,7 @@ def test_a_line_that_was_never_the_longer_one_is_not_made_up() -> None:
     ],
     ids=["experts", "requests"],
 )
-def test_terms_are_added_where_they_are_worth_it(truth: Lines) -> None:
+def test_optional_terms_are_added_only_where_they_improve_the_fit(truth: Lines) -> None:
     found = _learned(truth)
 
     assert (found.form.experts, found.form.requests) == (truth.form.experts, truth.form.requests)

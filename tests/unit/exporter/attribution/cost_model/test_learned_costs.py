@@ -32,7 +32,7 @@ def taught(steps: list[tuple[StepWork, float]], *, in_tokens: bool = True) -> St
 
 
 @given(STEPS, STEPS, st.booleans())
-def test_a_restored_model_divides_foresees_and_learns_on_like_the_one_that_was_saved(
+def test_a_restored_cost_model_behaves_like_the_saved_one(
     steps: list[tuple[StepWork, float]], later: list[tuple[StepWork, float]], in_tokens: bool
 ) -> None:
     cost = taught(steps, in_tokens=in_tokens)
@@ -49,7 +49,7 @@ def test_a_restored_model_divides_foresees_and_learns_on_like_the_one_that_was_s
     assert restored.save() == cost.save()
 
 
-def test_a_restored_model_doubts_like_the_one_that_was_saved_between_two_fits() -> None:
+def test_a_model_restored_between_two_fits_has_the_saved_share_error() -> None:
     draw, cost = Random(1), StepCost()
     for _ in range(399):
         prefill, decode = draw.choice([(0, 20), (300, 0), (900, 30)])
@@ -122,6 +122,6 @@ KNOWN = LearnedCost(
     ],
     ids=str,
 )
-def test_numbers_of_no_cost_model_are_refused(change: dict[str, object]) -> None:
+def test_invalid_saved_costs_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         replace(KNOWN, **change)  # type: ignore[arg-type]

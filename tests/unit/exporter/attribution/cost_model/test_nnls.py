@@ -24,17 +24,17 @@ def test_exact_data_give_their_coefficients_back() -> None:
     assert solve(*_normal(rows, [5.0, 6.5, 12.5])) == pytest.approx((2.0, 1.5), rel=1e-6)
 
 
-def test_an_answer_that_would_be_negative_is_zero_and_the_rest_is_fitted_anew() -> None:
+def test_a_negative_coefficient_is_set_to_zero_and_the_rest_refitted() -> None:
     rows = [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]
 
     assert solve(*_normal(rows, [3.0, 2.0, 1.0])) == pytest.approx((2.0, 0.0), abs=1e-6)
 
 
-def test_a_column_never_seen_gets_zero() -> None:
+def test_an_all_zero_column_has_a_zero_coefficient() -> None:
     assert solve([[2.0, 0.0], [0.0, 0.0]], [4.0, 0.0]) == pytest.approx((2.0, 0.0))
 
 
-def test_units_do_not_matter() -> None:
+def test_columns_of_very_different_scale_are_solved() -> None:
     rows = [[1.0, t, t * c] for t in (1e2, 3e3, 8e3) for c in (1e1, 1e4, 1e5)]
     truth = (5e-3, 2e-5, 1e-11)
     b = [sum(x * y for x, y in zip(row, truth, strict=True)) for row in rows]
@@ -42,14 +42,14 @@ def test_units_do_not_matter() -> None:
     assert solve(*_normal(rows, b)) == pytest.approx(truth, rel=1e-4)
 
 
-def test_twins_share_one_answer() -> None:
+def test_coefficients_of_proportional_columns_sum_to_the_slope() -> None:
     rows = [[1.0, 1.0], [2.0, 2.0]]
 
     assert sum(solve(*_normal(rows, [3.0, 6.0]))) == pytest.approx(3.0, rel=1e-6)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(5, 30))
-def test_it_agrees_with_scipy(seed: int, columns: int, count: int) -> None:
+def test_the_solution_fits_as_well_as_scipys(seed: int, columns: int, count: int) -> None:
     """As good a fit as SciPy's on random systems, and never below 0."""
     optimize = pytest.importorskip("scipy.optimize")
     rng = random.Random(seed)
@@ -70,7 +70,9 @@ def test_it_agrees_with_scipy(seed: int, columns: int, count: int) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(0, 3))
-def test_many_at_once_are_solved_like_each_by_itself(seed: int, columns: int, unseen: int) -> None:
+def test_systems_solved_in_a_batch_match_those_solved_one_by_one(
+    seed: int, columns: int, unseen: int
+) -> None:
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(13, 30, columns)) * 10.0 ** np.arange(columns)
     rows[:, :, :unseen] = 0

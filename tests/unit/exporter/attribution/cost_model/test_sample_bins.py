@@ -7,7 +7,7 @@ import pytest
 from disagg_exporter.attribution.cost_model.samples import SampleBins, StepWork
 
 
-def test_steps_alike_are_one_cell_of_their_weighted_means() -> None:
+def test_similar_steps_share_one_cell_of_weighted_means() -> None:
     cells = SampleBins(memory_steps=10**9)
     cells.add(StepWork(0, 0, 40, 1100), 0.01, 1.0)
     cells.add(StepWork(0, 0, 40, 1200), 0.02, 3.0)
@@ -20,7 +20,7 @@ def test_steps_alike_are_one_cell_of_their_weighted_means() -> None:
     assert other[1] == pytest.approx(StepWork(500, 125_000, 40, 1000))
 
 
-def test_a_step_may_stand_for_several() -> None:
+def test_a_step_weighted_as_several_equals_several_steps() -> None:
     one_by_one, at_once = SampleBins(memory_steps=10**6), SampleBins(memory_steps=10**6)
     for cells, times, steps in ((one_by_one, 8, 1), (at_once, 1, 8)):
         cells.add(StepWork(100, 5000), 1.0, 1.0)
@@ -33,7 +33,7 @@ def test_a_step_may_stand_for_several() -> None:
         assert found[2] == pytest.approx(expected[2])
 
 
-def test_what_is_old_fades() -> None:
+def test_old_steps_decay_exponentially() -> None:
     """A step n steps back weighs e^(-n / memory)."""
     cells = SampleBins(memory_steps=1000)
     cells.add(StepWork(100, 5000), 1.0, 1.0)
@@ -45,7 +45,7 @@ def test_what_is_old_fades() -> None:
     assert old[0] == pytest.approx(0.368, abs=0.002)
 
 
-def test_weights_stay_small_however_long_it_runs() -> None:
+def test_weights_stay_bounded_over_a_long_run() -> None:
     cells = SampleBins(memory_steps=10)
     for number in range(5000):
         cells.add(StepWork(0, 0, 5, 100), number, 1.0)
@@ -57,7 +57,7 @@ def test_weights_stay_small_however_long_it_runs() -> None:
     assert seconds == pytest.approx(4989, abs=1)
 
 
-def test_what_has_not_been_seen_for_ages_is_forgotten() -> None:
+def test_a_cell_not_observed_for_long_is_dropped() -> None:
     """At a hundred steps a second its weight would be 0 after a month."""
     cells = SampleBins(memory_steps=10)
     cells.add(StepWork(100, 5000), 1.0, 1.0)
@@ -71,7 +71,7 @@ def test_what_has_not_been_seen_for_ages_is_forgotten() -> None:
     assert seconds == pytest.approx(0.5)
 
 
-def test_the_heaviest_are_kept_when_there_are_too_many_kinds_of_work() -> None:
+def test_the_heaviest_cells_are_kept_when_there_are_too_many() -> None:
     cells, rng = SampleBins(memory_steps=10**6), random.Random(1)
     usual = StepWork(0, 0, 20, 5000)
     most = 0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from disagg_exporter.attribution.cost_model.samples import SpeedFactor
 
 
-def test_it_stays_where_steps_take_what_they_cost() -> None:
+def test_the_factor_stays_at_1_while_steps_take_their_predicted_time() -> None:
     pace = SpeedFactor()
     for _ in range(1000):
         pace.follow(1.0, 0.01)
@@ -26,7 +26,7 @@ def test_a_steady_drift_is_followed_without_a_lag() -> None:
     assert pace.ratio == pytest.approx(now, abs=0.002)
 
 
-def test_long_steps_move_it_as_far_as_many_short_ones() -> None:
+def test_long_steps_move_the_factor_as_far_as_many_short_ones() -> None:
     long, short = SpeedFactor(), SpeedFactor()
     for _ in range(10):
         long.follow(1.5, 1.0)
@@ -37,7 +37,7 @@ def test_long_steps_move_it_as_far_as_many_short_ones() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(1e-9, 1e6)), max_size=50))
-def test_it_stays_within_bounds(told: list[tuple[float, float]]) -> None:
+def test_the_factor_stays_within_bounds(told: list[tuple[float, float]]) -> None:
     pace = SpeedFactor()
     for ratio, seconds in told:
         pace.follow(ratio, seconds)

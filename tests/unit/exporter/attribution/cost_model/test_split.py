@@ -67,7 +67,7 @@ def test_chunks_of_a_prompt_attend_to_the_chunks_before_them() -> None:
     ]
 
 
-def test_a_prompt_that_was_aborted_or_preempted_is_not_carried_on() -> None:
+def test_an_aborted_or_preempted_prompt_is_not_continued() -> None:
     """It never ends: only a step without a prompt tells that it is gone."""
     proxies = Proxies()
     chunk = _step(context_requests=1, context_tokens=100)
@@ -112,7 +112,7 @@ def test_missing_records_end_the_tracking_of_a_prompt() -> None:
     assert _read(proxies, chunk) == first
 
 
-def test_tokens_divide_a_step_until_the_model_has_earned_trust() -> None:
+def test_a_step_is_divided_by_tokens_until_the_model_is_trusted() -> None:
     split = StepSplit()
     step, kind, length_ns = _record(300, 20)
 
@@ -124,8 +124,8 @@ def test_tokens_divide_a_step_until_the_model_has_earned_trust() -> None:
     assert preview(split, step, kind) == pytest.approx(0.03 / 0.034, abs=0.03)
 
 
-def test_recomputation_after_preemption_teaches_nothing_wrong() -> None:
-    """VLLM counts recomputed tokens as generated: such a step is passed over."""
+def test_recomputation_after_preemption_does_not_bias_the_costs() -> None:
+    """VLLM counts recomputed tokens as generated: such a step is skipped."""
     split = StepSplit()
     _teach(split)
     asked = _record(300, 20)
@@ -140,8 +140,8 @@ def test_recomputation_after_preemption_teaches_nothing_wrong() -> None:
     assert divide(split, *asked) == pytest.approx(before, abs=0.01)
 
 
-def test_speculative_decoding_costs_what_it_costs() -> None:
-    """More tokens than requests: the model goes by requests, and prices them as it sees them."""
+def test_speculative_decoding_is_priced_per_request() -> None:
+    """More tokens than requests: the model counts requests and learns their observed price."""
     split, rng = StepSplit(), random.Random(3)
 
     def record(prefill: int, decode: int) -> tuple[Step, int, int]:
@@ -155,7 +155,7 @@ def test_speculative_decoding_costs_what_it_costs() -> None:
     assert token_share(300, 80) < 0.8
 
 
-def test_a_record_of_many_steps_teaches_nothing() -> None:
+def test_a_record_of_several_steps_is_not_learned_from() -> None:
     split = StepSplit()
     _teach(split)
     before = split.state
@@ -165,7 +165,7 @@ def test_a_record_of_many_steps_teaches_nothing() -> None:
     assert split.state == before
 
 
-def test_another_unit_of_the_cache_begins_the_costs_anew() -> None:
+def test_a_change_of_kv_unit_resets_the_costs() -> None:
     """A switch from a plugin's records (share of the cache) to FPM's (tokens)."""
     split = StepSplit()
     _teach(split)
@@ -183,7 +183,7 @@ def test_another_unit_of_the_cache_begins_the_costs_anew() -> None:
     )
 
 
-def test_data_parallel_fillers_and_encoders_teach_nothing() -> None:
+def test_dummy_steps_and_encoder_steps_are_not_learned_from() -> None:
     split = StepSplit()
     divide(split, _step(dummy=True), wire.DUMMY_STEP, ns(1))
     divide(split, *_record(100, 0, encoder_inputs=3))
@@ -263,8 +263,8 @@ def test_the_account_says_how_mixed_steps_are_divided() -> None:
     assert books.unbalanced() == []
 
 
-def test_units_that_change_within_a_look_change_for_each_record() -> None:
-    """Costs of cache told in tokens are not those of cache told as a share."""
+def test_a_batch_of_mixed_kv_units_is_learned_like_record_by_record() -> None:
+    """Costs of a KV cache reported in tokens are not those of one reported as a ratio."""
     told = (None, 700, None)
     steps = [
         Step(n, 1, n, generation_requests=1, generation_tokens=1, decode_kv_tokens=told[n % 3])
@@ -291,8 +291,8 @@ def _mixing(count: int, seed: int = 3) -> list[tuple[Step, int, int]]:
     return found
 
 
-def test_what_mixing_costs_is_counted_over_the_steps_of_which_it_is_known() -> None:
-    """Nothing before; then every step, pure ones too, so that their quotient holds at any time."""
+def test_interference_is_counted_over_all_steps_once_its_cost_is_known() -> None:
+    """No step before that; then every step, pure ones too, so that the ratio is always valid."""
     split, unknown_seconds, known_seconds = StepSplit(), 0.0, 0.0
 
     for record, kind, length_ns in _mixing(4000):
@@ -306,7 +306,7 @@ def test_what_mixing_costs_is_counted_over_the_steps_of_which_it_is_known() -> N
     assert split.known_seconds == pytest.approx(known_seconds, rel=0.02)
 
 
-def test_what_mixing_costs_does_not_depend_on_how_records_are_batched() -> None:
+def test_interference_does_not_depend_on_how_records_are_batched() -> None:
     steps = _mixing(3000)
     at_once, one_by_one = StepSplit(), StepSplit()
     for split, size in ((one_by_one, 1), (at_once, 100)):

@@ -19,7 +19,7 @@ def _warm() -> UsualPace:
     return usual
 
 
-def test_the_first_two_minutes_of_step_time_are_its_mean() -> None:
+def test_the_usual_pace_starts_as_the_mean_of_the_first_two_minutes() -> None:
     usual = UsualPace()
     _follow(usual, 1.4, 60.0)
     _follow(usual, 1.2, 60.0)
@@ -27,7 +27,7 @@ def test_the_first_two_minutes_of_step_time_are_its_mean() -> None:
     assert usual.ratio == pytest.approx(1.3)
 
 
-def test_of_a_slowdown_more_than_nine_tenths_are_not_usual_after_half_an_hour() -> None:
+def test_after_half_an_hour_the_usual_pace_follows_under_a_tenth_of_a_slowdown() -> None:
     usual = _warm()
     for _ in range(1800):
         _follow(usual, 1.5, 1.0)
@@ -35,7 +35,7 @@ def test_of_a_slowdown_more_than_nine_tenths_are_not_usual_after_half_an_hour() 
     assert usual.ratio == pytest.approx(1.04, abs=0.003)
 
 
-def test_after_a_day_a_slowdown_is_usual() -> None:
+def test_after_a_day_the_usual_pace_includes_a_slowdown() -> None:
     usual = _warm()
     for _ in range(24 * 60):
         _follow(usual, 1.5, 60.0)
@@ -44,7 +44,7 @@ def test_after_a_day_a_slowdown_is_usual() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.25, 4.0), st.floats(1e-9, 1e6)), min_size=1, max_size=50))
-def test_it_stays_within_what_it_was_told_and_goes_on_when_restored(
+def test_the_usual_pace_stays_within_reported_ratios_and_survives_a_restore(
     told: list[tuple[float, float]],
 ) -> None:
     usual = UsualPace()
@@ -60,14 +60,14 @@ def test_it_stays_within_what_it_was_told_and_goes_on_when_restored(
     assert min(ratios) - 1e-9 <= usual.ratio <= max(ratios) + 1e-9
 
 
-def test_one_step_that_hung_is_not_usual() -> None:
+def test_one_hung_step_does_not_move_the_usual_pace() -> None:
     usual = _warm()
     usual.count(0, 1.0, 1000.0)
 
     assert usual.ratio == pytest.approx(1.0, abs=0.001)
 
 
-def test_steps_are_held_against_the_usual_pace_and_taken_once() -> None:
+def test_expected_steps_are_scaled_by_the_usual_pace_and_returned_once() -> None:
     usual = _warm()
     usual.take()
     usual.count(0, 1.0, 2.0)

@@ -1,4 +1,4 @@
-"""Which source an engine is booked by."""
+"""Which source an engine is accounted by."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOW = 100 * PATIENCE_NS
         (Method.PAGE, {Method.PAGE: PATIENCE_NS + 1}, Method.PAGE),
     ],
 )
-def test_the_best_source_that_tells_is_used(
+def test_the_best_reporting_source_is_used(
     current: Method, ages: dict[Method, int], chosen: Method
 ) -> None:
     assert choose_source(current, {m: NOW - age for m, age in ages.items()}, NOW) is chosen

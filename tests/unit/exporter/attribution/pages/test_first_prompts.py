@@ -1,4 +1,4 @@
-"""Activity beside a page that shows a rest: a first prompt's once that is counted, or nobody's."""
+"""Activity while a page shows an idle engine: its first prompt's once counted, or unattributed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def looked_at(pages: Iterable[EnginePage], active: Iterable[Stretch]) -> NodeAcc
     return accounting
 
 
-def test_a_strangers_activity_beside_a_resting_engine_is_not_its_work() -> None:
+def test_activity_of_a_foreign_process_is_not_work_of_an_idle_engine() -> None:
     """Another process is active for 42 of 60 s, and no request runs."""
     accounting = looked_at((page(t) for t in range(1, 91)), [(10, 31), (35, 56)])
 
@@ -66,7 +66,7 @@ def test_a_strangers_activity_beside_a_resting_engine_is_not_its_work() -> None:
     assert accounting.watermark() >= 80
 
 
-def test_one_that_never_rests_holds_nobody_up_for_longer_than_a_prompt_is_waited_for() -> None:
+def test_constant_foreign_activity_holds_the_watermark_only_for_the_maximum_wait() -> None:
     marks = []
     for end in (25, 29, 60, 100):
         accounting = looked_at((page(t) for t in range(1, end)), [(5, 200)])
@@ -78,7 +78,7 @@ def test_one_that_never_rests_holds_nobody_up_for_longer_than_a_prompt_is_waited
 
 
 @pytest.mark.parametrize("length", [3, 8, 15, 19])
-def test_a_prompt_from_rest_is_its_work_though_the_page_showed_a_rest(length: int) -> None:
+def test_a_prompt_after_idle_is_prefill_although_the_page_showed_no_request(length: int) -> None:
     """VLLM's page says that nothing runs until the first step has ended."""
     start, end = 10.2, 10.2 + length
 
@@ -94,8 +94,8 @@ def test_a_prompt_from_rest_is_its_work_though_the_page_showed_a_rest(length: in
     assert accounting.unbalanced() == []
 
 
-def test_of_a_strangers_activity_a_prompt_gets_no_more_than_its_first_token_took() -> None:
-    """A stranger from 10 to 40 s, and at 22 s a prompt of two seconds."""
+def test_a_prompt_beside_foreign_activity_gets_at_most_its_time_to_first_token() -> None:
+    """A foreign process from 10 to 40 s, and at 22 s a prompt of two seconds."""
 
     def pages() -> Iterable[EnginePage]:
         for t in range(1, 70):
@@ -107,8 +107,8 @@ def test_of_a_strangers_activity_a_prompt_gets_no_more_than_its_first_token_took
     assert accounting.seconds()["unattributed"] == pytest.approx(27.5, abs=2.2)
 
 
-def test_what_runs_without_a_token_is_a_prompt_under_way() -> None:
-    """Cut into pieces: the page shows it running after the first."""
+def test_activity_of_a_running_request_without_tokens_is_prefill() -> None:
+    """A chunked prompt: the page shows it running after its first chunk."""
 
     def pages() -> Iterable[EnginePage]:
         for t in range(1, 60):
@@ -119,7 +119,7 @@ def test_what_runs_without_a_token_is_a_prompt_under_way() -> None:
     assert accounting.seconds()["prefill"] == pytest.approx(20.5, abs=0.35)
 
 
-def test_an_engine_that_does_not_say_what_runs_is_believed_by_its_devices() -> None:
+def test_without_a_running_count_device_activity_is_the_engines_work() -> None:
     accounting = looked_at((page(t, running=None) for t in range(1, 40)), [(10, 20)])
 
     assert accounting.seconds()["prefill"] == pytest.approx(10, abs=0.1)
@@ -136,7 +136,7 @@ def windows_of(cpu: Callable[[int], float], pages: Iterable[EnginePage]) -> list
     return told
 
 
-def test_the_cpu_time_of_a_resting_engine_is_not_its_work() -> None:
+def test_the_cpu_time_of_an_idle_engine_is_not_its_work() -> None:
     """A thread that spins for KV transfers takes most of a core."""
     told = windows_of(lambda second: 0.89 * second, [page(t) for t in range(1, 61)])
 
@@ -145,7 +145,7 @@ def test_the_cpu_time_of_a_resting_engine_is_not_its_work() -> None:
     assert max(window.end_ns - window.start_ns for window in told) == ns(MOST_HELD_SECONDS)
 
 
-def test_the_cpu_time_of_a_prompt_from_rest_is() -> None:
+def test_the_cpu_time_of_a_prompt_after_idle_is_its_work() -> None:
     pages = [page(t, int(t > 20), 10.0 * (t > 20)) for t in range(1, 41)]
 
     told = windows_of(lambda second: min(max(second - 9, 0), 10) * 1.0, pages)

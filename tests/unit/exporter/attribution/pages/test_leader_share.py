@@ -13,7 +13,7 @@ def used(prefill: float, decode: float) -> dict[tuple[Role, Phase], float]:
     return {(Role.MIXED, Phase.PREFILL): prefill, (Role.MIXED, Phase.DECODE): decode}
 
 
-def test_the_share_is_that_of_late_and_not_of_all() -> None:
+def test_the_share_is_that_of_recent_time_and_not_of_all_time() -> None:
     led = LeaderShare()
     led.take(used(1000.0, 0.0))
     assert led.prefill_share is None
@@ -26,7 +26,7 @@ def test_the_share_is_that_of_late_and_not_of_all() -> None:
     assert led.prefill_share == 1.0
 
 
-def test_an_idle_leader_leaves_it_as_it_was_and_books_that_begin_anew_are_taken_as_such() -> None:
+def test_the_share_is_kept_while_the_leader_is_idle_and_across_an_account_reset() -> None:
     led = LeaderShare()
     for prefill, decode in ((0.0, 0.0), (3.0, 9.0), (3.0, 9.0), (0.0, 0.0), (0.0, 1.0)):
         led.take(used(prefill, decode))
@@ -35,7 +35,9 @@ def test_an_idle_leader_leaves_it_as_it_was_and_books_that_begin_anew_are_taken_
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6)), max_size=20))
-def test_a_share_is_a_share_whatever_the_books_say(books: list[tuple[float, float]]) -> None:
+def test_the_share_is_absent_or_between_0_and_1_for_any_accounts(
+    books: list[tuple[float, float]],
+) -> None:
     led = LeaderShare()
     for prefill, decode in books:
         led.take(used(prefill, decode))

@@ -1,4 +1,4 @@
-"""What is saved of the costs of an engine that tells sums only."""
+"""What is saved of the costs of an engine that reports sums only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STRETCHES = st.lists(st.tuples(COUNTS, st.floats(0.02, 1.0)), min_size=1, max_si
 
 @settings(max_examples=15, deadline=None)
 @given(STRETCHES, STRETCHES)
-def test_restored_costs_divide_and_learn_on_like_those_that_were_saved(
+def test_restored_costs_behave_like_the_saved_ones(
     before: list[tuple[Counts, float]], later: list[tuple[Counts, float]]
 ) -> None:
     shares = PhaseShares()
@@ -62,7 +62,7 @@ KNOWN = LearnedShares(
 )
 
 
-def test_sums_by_other_buckets_than_ours_teach_nothing() -> None:
+def test_saved_sums_with_other_buckets_are_dropped() -> None:
     assert PhaseShares.restored(KNOWN).stretches == 0
 
 
@@ -85,6 +85,6 @@ def test_sums_by_other_buckets_than_ours_teach_nothing() -> None:
     ],
     ids=str,
 )
-def test_numbers_of_no_such_costs_are_refused(change: dict[str, object]) -> None:
+def test_invalid_saved_costs_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         replace(KNOWN, **change)  # type: ignore[arg-type]

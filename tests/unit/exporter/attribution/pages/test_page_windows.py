@@ -25,13 +25,13 @@ def _page(second: float, computed: float, generated: float, **told: Any) -> Engi
     )
 
 
-def test_the_first_page_tells_nothing_and_neither_does_the_same_again() -> None:
+def test_the_first_page_and_a_repeated_page_give_no_window() -> None:
     stretches = PageWindows(lambda start, end: 1.0)
     assert stretches.ingest(_page(1, 10, 0), Role.MIXED, Method.PAGE) is None
     assert stretches.ingest(_page(1, 10, 0), Role.MIXED, Method.PAGE) is None
 
 
-def test_two_pages_tell_tokens_requests_and_a_share() -> None:
+def test_two_pages_give_tokens_requests_and_a_share() -> None:
     stretches = PageWindows(lambda start, end: 0.5)
     stretches.ingest(_page(1, 100, 10), Role.MIXED, Method.PAGE)
     did = stretches.ingest(_page(2, 130, 20, running=2, waiting=1), Role.MIXED, Method.PAGE)
@@ -42,7 +42,7 @@ def test_two_pages_tell_tokens_requests_and_a_share() -> None:
 
 
 @pytest.mark.parametrize(("cpu", "busy_seconds"), [(5.5, 0.5), (9.0, 1.0), (4.0, 0.0)])
-def test_without_a_gpu_cpu_time_is_busy_time_up_to_the_wall(
+def test_without_a_gpu_cpu_time_is_busy_time_up_to_the_wall_time(
     cpu: float, busy_seconds: float
 ) -> None:
     stretches = PageWindows(lambda start, end: 0.0)
@@ -53,7 +53,7 @@ def test_without_a_gpu_cpu_time_is_busy_time_up_to_the_wall(
     assert did.prefill_share == 0.0
 
 
-def test_without_cpu_time_nothing_is_said() -> None:
+def test_without_cpu_time_there_is_no_window() -> None:
     stretches = PageWindows(lambda start, end: 1.0)
     stretches.ingest(_page(1, 0, 0), Role.DECODE, Method.PAGE_CPU, None)
     assert stretches.ingest(_page(2, 0, 9), Role.DECODE, Method.PAGE_CPU, 3.0) is None
@@ -95,7 +95,7 @@ def test_after_a_pause_the_next_page_is_the_first() -> None:
     assert stretches.ingest(_page(2, 5, 5), Role.MIXED, Method.PAGE) is None
 
 
-def test_ranks_step_side_by_side_and_tell_how_long_their_tokens_took() -> None:
+def test_steps_of_parallel_ranks_are_averaged_and_their_token_gaps_kept() -> None:
     """Two ranks that take 20 steps each in a second take 20 steps' time of the group."""
 
     def page(second: float, steps: float, gaps: tuple[float, ...]) -> EnginePage:
@@ -116,13 +116,15 @@ def test_ranks_step_side_by_side_and_tell_how_long_their_tokens_took() -> None:
     ("role", "share"),
     [(Role.PREFILL, 1.0), (Role.DECODE, 0.0), (Role.MIXED, None), (Role.UNKNOWN, None)],
 )
-def test_a_role_alone_divides_only_where_it_is_one_phase(role: Role, share: float | None) -> None:
+def test_a_role_alone_gives_a_share_only_for_single_phase_roles(
+    role: Role, share: float | None
+) -> None:
     did = role_window(role, 0, SECOND_NS)
     assert (did and did.prefill_share) == share
 
 
 @pytest.mark.parametrize("counted", [True, False])
-def test_steps_are_counted_or_else_told_by_the_requests_that_run(counted: bool) -> None:
+def test_steps_are_counted_or_else_inferred_from_running_requests(counted: bool) -> None:
     """Each step writes one token for each request: 60 tokens of 3 requests are 20 steps."""
     dice, busy_seconds = random.Random(3), 0.0
     stretches = PageWindows(lambda start, end: busy_seconds)

@@ -40,7 +40,7 @@ def test_learned_costs_divide_by_seconds() -> None:
     assert shares.share(Role.MIXED, Counts(4000, 100), 0.4) == pytest.approx(truth, abs=0.05)
 
 
-def test_what_a_step_costs_anyway_is_decodes_but_for_steps_with_a_prompt() -> None:
+def test_the_fixed_cost_of_steps_without_a_prompt_is_decode() -> None:
     """A step reads the weights in 10 ms: with few prompts that is hardly prefill's doing."""
     shares, dice = PhaseShares(), random.Random(7)
     for _ in range(400):
@@ -57,7 +57,7 @@ def test_what_a_step_costs_anyway_is_decodes_but_for_steps_with_a_prompt() -> No
 
 
 @pytest.mark.parametrize(("prompts", "stretches"), [(8, 40), (4, 20), (0, 2)])
-def test_the_more_prompts_the_shorter_the_stretches_to_learn_from(
+def test_stretches_to_learn_from_are_shorter_with_more_prompts(
     prompts: int, stretches: int
 ) -> None:
     shares = PhaseShares()
@@ -78,7 +78,7 @@ def test_costs_that_explain_nothing_are_not_trusted() -> None:
 @pytest.mark.parametrize(
     ("role", "share"), [(Role.MIXED, 1.0), (Role.PREFILL, 1.0), (Role.DECODE, 0.0)]
 )
-def test_busy_without_a_token_is_a_prompt_unless_the_role_says_otherwise(
+def test_busy_time_without_tokens_is_prefill_unless_the_role_is_decode(
     role: Role, share: float
 ) -> None:
     assert PhaseShares().share(role, Counts(), 0.7) == share
@@ -91,12 +91,12 @@ def test_a_long_prompt_is_prefill_before_it_is_counted() -> None:
     assert shares.share(Role.DECODE, Counts(0, 50), 1.0) < 0.01
 
 
-def test_a_little_longer_than_foreseen_is_no_prompt() -> None:
+def test_busy_time_slightly_above_prediction_is_not_prefill() -> None:
     shares = _trained()
     assert shares.share(Role.MIXED, Counts(0, 50), 0.11) < 0.01
 
 
-def test_costs_that_are_trusted_no_longer_divide_nothing() -> None:
+def test_costs_no_longer_trusted_are_replaced_by_token_counts() -> None:
     shares, dice = _trained(), random.Random(7)
     for _ in range(60):
         shares.learn(Counts(dice.randrange(8000), dice.randrange(250)), dice.random() ** 4, 20.0)
@@ -104,7 +104,7 @@ def test_costs_that_are_trusted_no_longer_divide_nothing() -> None:
     assert shares.share(Role.MIXED, Counts(300, 100), 1.0) == 0.75
 
 
-def test_an_engine_that_only_prefills_does_nothing_else() -> None:
+def test_all_busy_time_of_a_prefill_only_engine_is_prefill() -> None:
     """A prefill engine writes one token for each prompt, and that is the prompt's own."""
     shares, dice = PhaseShares(), random.Random(7)
     for _ in range(100):
@@ -114,7 +114,7 @@ def test_an_engine_that_only_prefills_does_nothing_else() -> None:
     assert shares.share(Role.MIXED, Counts(5000, 0, 10, 10), 0.3) == 1.0
 
 
-def test_what_is_remembered_is_bounded_and_reaches_far_back() -> None:
+def test_stretches_lengthen_as_an_engine_is_observed_longer() -> None:
     """A stretch lasts longer the longer the engine is known: a second first, ten at last."""
     shares = PhaseShares()
     for _ in range(3000):
@@ -122,7 +122,7 @@ def test_what_is_remembered_is_bounded_and_reaches_far_back() -> None:
     assert 3000 / 10 < shares.stretches < 3000 / 4
 
 
-def test_next_to_no_prompt_with_thousands_of_tokens_breaks_nothing() -> None:
+def test_a_tiny_prompt_count_with_many_tokens_keeps_the_share_valid() -> None:
     shares = PhaseShares()
     steady, none = Counts(0, 0, 1.0, 8.0), Counts(0, 0)
     odd = Counts(12_159, 1, 0.0, 6.8e-305)
@@ -141,7 +141,7 @@ def test_next_to_no_prompt_with_thousands_of_tokens_breaks_nothing() -> None:
         max_size=80,
     )
 )
-def test_a_share_is_a_share_whatever_the_counters_say(
+def test_the_share_is_between_0_and_1_for_any_counters(
     told: list[tuple[Counts, float, Role]],
 ) -> None:
     shares = PhaseShares()
@@ -170,7 +170,7 @@ def _in_pieces(shares: PhaseShares, stretches: int = 300) -> float:
     return said / true - 1
 
 
-def test_what_a_step_takes_at_once_says_how_many_pieces_there_were() -> None:
+def test_a_known_step_token_limit_corrects_the_share_of_chunked_prompts() -> None:
     shares = PhaseShares()
     shares.limit_steps(512)
 
@@ -178,7 +178,7 @@ def test_what_a_step_takes_at_once_says_how_many_pieces_there_were() -> None:
     assert abs(_in_pieces(PhaseShares())) > 0.2
 
 
-def test_a_limit_that_is_known_late_counts_from_then_on() -> None:
+def test_a_step_token_limit_known_later_applies_from_then_on() -> None:
     shares = PhaseShares()
     _in_pieces(shares)
     known = []

@@ -53,13 +53,13 @@ def account(method: Method, split: Split, *, mixed: int = 0, cut: bool = False) 
         (account(Method.NONE, Split.NONE), NONE),
     ],
 )
-def test_it_goes_with_the_source_and_the_division(
+def test_confidence_follows_from_source_and_split(
     told: EngineAccount, confidence: ShareConfidence
 ) -> None:
     assert told.confidence is confidence
 
 
-def test_prompts_in_pieces_reach_the_account_from_the_window() -> None:
+def test_chunked_prompts_of_a_window_lower_the_accounts_confidence() -> None:
     accounting = NodeAccounting()
     accounting.engine()
     accounting.use(Method.PAGE, 0)
@@ -71,5 +71,5 @@ def test_prompts_in_pieces_reach_the_account_from_the_window() -> None:
         assert shown.confidence is (LOW if cut else MEDIUM)
 
 
-def test_an_engine_that_has_taught_nothing_cuts_no_prompts() -> None:
+def test_an_engine_without_learned_costs_has_no_cut_prompts() -> None:
     assert not PhaseShares().cuts_prompts

@@ -31,7 +31,7 @@ def _busy(costs: WindowCosts, steps: Steps, noise: float = 0.02) -> Columns:
 
 
 @pytest.mark.parametrize("costs", [DENSE, EXPERTS])
-def test_costs_are_found_again(costs: WindowCosts) -> None:
+def test_known_costs_are_recovered(costs: WindowCosts) -> None:
     steps = _stretches(240)
 
     found = fit(steps, _busy(costs, steps), np.full(240, 5.0), None)
@@ -42,7 +42,7 @@ def test_costs_are_found_again(costs: WindowCosts) -> None:
     assert bool(found.experts) is bool(costs.experts)
 
 
-def test_a_pace_that_all_steps_share_is_no_cost() -> None:
+def test_a_common_drift_of_all_steps_is_not_fitted_as_cost() -> None:
     steps, seconds = _stretches(240), np.full(240, 5.0)
     drift = 1 + 0.1 * np.sin(np.arange(240) / 20)
 
@@ -52,7 +52,7 @@ def test_a_pace_that_all_steps_share_is_no_cost() -> None:
     assert found.token == pytest.approx(DENSE.token, rel=0.03)
 
 
-def test_a_mixed_step_is_divided_by_what_each_adds_in_both_orders() -> None:
+def test_a_mixed_step_is_divided_by_the_mean_marginal_cost_of_each_phase() -> None:
     """Alone the prompt takes 70 ms and decode 22 ms; nothing 20 ms; both 71.4 ms."""
     prefill, decode = DENSE.divide(_one(requests=20, prompt_tokens=1000))
 
@@ -62,7 +62,7 @@ def test_a_mixed_step_is_divided_by_what_each_adds_in_both_orders() -> None:
 
 
 @pytest.mark.parametrize(("requests", "share"), [(0.0, 1.0), (300.0, 0.25)])
-def test_where_neither_adds_anything_tokens_divide(requests: float, share: float) -> None:
+def test_a_step_of_constant_cost_is_divided_by_tokens(requests: float, share: float) -> None:
     constant = WindowCosts(step=0.02, request=0.0, token=0.0)
 
     prefill, decode = constant.divide(_one(requests, prompt_tokens=100))
@@ -70,7 +70,7 @@ def test_where_neither_adds_anything_tokens_divide(requests: float, share: float
     assert prefill[0] / (prefill[0] + decode[0]) == pytest.approx(share)
 
 
-def test_nothing_is_said_of_steps_that_were_not() -> None:
+def test_zero_steps_have_zero_cost() -> None:
     zero = np.zeros(1)
 
     prefill, decode = DENSE.divide(Steps(zero, zero, zero, np.zeros((1, 1)), np.ones(1)))
