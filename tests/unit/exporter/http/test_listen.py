@@ -28,12 +28,12 @@ def test_an_address_is_read_and_written_back(text: str, expected: ListenAddress)
         *("host:65536", "host:-1", "host:+1", "host:1 2", "host:\u0661"),
     ],
 )
-def test_what_is_no_address_is_refused_with_the_forms_there_are(text: str) -> None:
+def test_an_invalid_address_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(ListenError, match=r"give HOST:PORT, \[IPV6\]:PORT or :PORT"):
         parse_listen(text)
 
 
-def test_a_port_in_use_says_so_and_the_way_out() -> None:
+def test_a_port_in_use_is_refused_with_a_remedy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = ListenAddress("127.0.0.1", taken.getsockname()[1])
 

@@ -46,7 +46,7 @@ def outcome(raw: bytes, cuts: tuple[int, ...]) -> tuple[int, bytes, bool] | str:
         (b"HTTP/1.1 100 Continue\r\n\r\n" + PLAIN, True),
     ],
 )
-def test_a_body_comes_whole_and_says_whether_another_answer_may_follow(
+def test_a_body_is_read_whole_and_the_connection_is_kept_if_allowed(
     raw: bytes, keeps_open: bool
 ) -> None:
     answer = read(raw)
@@ -59,15 +59,15 @@ def test_a_body_comes_whole_and_says_whether_another_answer_may_follow(
     st.lists(st.integers(0, 120), max_size=5).map(tuple),
     st.one_of(st.just(()), st.tuples(st.integers(0, 110), st.binary(max_size=4))),
 )
-def test_an_answer_means_the_same_in_whatever_pieces_it_comes(
+def test_a_response_is_parsed_the_same_however_it_is_split(
     raw: bytes, cuts: tuple[int, ...], change: tuple[int, bytes]
 ) -> None:
-    """Also one with bytes of its own put somewhere."""
+    """Also a response with bytes inserted somewhere."""
     if change:
         raw = raw[: change[0]] + change[1] + raw[change[0] :]
     whole, pieces = outcome(raw, ()), outcome(raw, tuple(c for c in cuts if c < len(raw)))
 
-    # Whether the connection may be kept depends on what came unasked, and when.
+    # Whether the connection may be kept depends on unsolicited bytes and when they came.
     assert pieces[:2] == whole[:2] if not isinstance(whole, str) else isinstance(pieces, str)
 
 
@@ -97,12 +97,12 @@ def test_an_answer_means_the_same_in_whatever_pieces_it_comes(
         (CHUNKED.replace(b";x=y", b";" + b"x" * 70_000), "the page is larger than 1000 bytes"),
     ],
 )
-def test_what_is_no_answer_says_why(raw: bytes, why: str) -> None:
+def test_an_invalid_response_is_refused_with_the_reason(raw: bytes, why: str) -> None:
     with pytest.raises(ResponseError, match=f"^{why}$"):
         read(raw)
 
 
-def test_an_answer_that_is_no_page_is_known_by_its_head() -> None:
+def test_an_error_response_is_complete_after_its_head() -> None:
     answer = ResponseParser(1000)
 
     assert answer.take(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5000000\r\n\r\n")
@@ -117,9 +117,7 @@ def test_an_answer_that_is_no_page_is_known_by_its_head() -> None:
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n", 300_000),
     ],
 )
-def test_an_answer_of_crumbs_is_given_up_before_it_costs_much(
-    head: bytes, each: bytes, most: int
-) -> None:
+def test_a_response_in_tiny_parts_is_refused_early(head: bytes, each: bytes, most: int) -> None:
     """All pages are read on one thread: no server may keep it busy."""
     answer = ResponseParser(8 << 20)
     answer.take(head)

@@ -72,7 +72,7 @@ def answer_once_and_hang_up_on_the_next(connection: socket.socket, over: threadi
     connection.recv(65536)
 
 
-def test_one_that_cannot_be_made_for_want_of_descriptors_keeps_none() -> None:
+def test_a_poller_that_fails_for_lack_of_descriptors_leaks_none() -> None:
     open_before = descriptors()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(1)
@@ -88,7 +88,7 @@ def test_one_that_cannot_be_made_for_want_of_descriptors_keeps_none() -> None:
     assert descriptors() == open_before
 
 
-def test_a_connection_is_kept_for_the_next_question(asking: PagePoller) -> None:
+def test_a_connection_is_kept_for_the_next_request(asking: PagePoller) -> None:
     with raw_server(answer_all) as (base, heads):
         for _ in range(3):
             assert told(asking, ask(base)) == {"a": b"hello"}
@@ -96,7 +96,7 @@ def test_a_connection_is_kept_for_the_next_question(asking: PagePoller) -> None:
         assert len(heads) == 1  # of each connection the first
 
 
-def test_none_is_kept_that_is_not_wanted() -> None:
+def test_no_connection_is_kept_when_keep_is_off() -> None:
     with (
         raw_server(answer_all) as (base, heads),
         contextlib.closing(PagePoller(1000, keep=False)) as asking,
@@ -109,7 +109,7 @@ def test_none_is_kept_that_is_not_wanted() -> None:
 
 
 @pytest.mark.parametrize("behave", [answer_once, answer_once_and_hang_up_on_the_next])
-def test_a_kept_connection_that_the_server_has_closed_is_made_anew(behave: Behave) -> None:
+def test_a_kept_connection_closed_by_the_server_is_reopened(behave: Behave) -> None:
     with raw_server(behave) as (base, heads), contextlib.closing(PagePoller(1000)) as asking:
         for _ in range(3):
             assert told(asking, ask(base)) == {"a": b"hello"}
@@ -117,7 +117,7 @@ def test_a_kept_connection_that_the_server_has_closed_is_made_anew(behave: Behav
         assert len(heads) == 3
 
 
-def test_what_a_server_says_unasked_is_not_taken_for_an_answer(asking: PagePoller) -> None:
+def test_an_unsolicited_response_is_not_used(asking: PagePoller) -> None:
     def talk(connection: socket.socket, over: threading.Event) -> None:
         connection.sendall(OK + OK.replace(b"hello", b"wrong"))
         over.wait(10)
@@ -130,7 +130,7 @@ def test_what_a_server_says_unasked_is_not_taken_for_an_answer(asking: PagePolle
         assert told(asking, ask(other, "b")) == {"b": b"hello"}
 
 
-def test_one_that_hangs_delays_no_other(asking: PagePoller) -> None:
+def test_a_hanging_server_delays_no_other(asking: PagePoller) -> None:
     def hang(connection: socket.socket, over: threading.Event) -> None:
         over.wait(20)
 
@@ -140,7 +140,7 @@ def test_one_that_hangs_delays_no_other(asking: PagePoller) -> None:
             assert told(asking, ask(base)) == {"a": b"hello"}
 
 
-def test_the_deadline_is_that_of_each_question_also_on_a_kept_connection(
+def test_each_request_on_a_kept_connection_has_its_own_deadline(
     asking: PagePoller,
 ) -> None:
     def answer_once_then_drip(connection: socket.socket, over: threading.Event) -> None:
@@ -155,7 +155,7 @@ def test_the_deadline_is_that_of_each_question_also_on_a_kept_connection(
         assert told(asking, ask(base, deadline_seconds=0.2)) == {"a": "no whole answer in 0.2 s"}
 
 
-def test_an_answer_that_has_come_in_time_counts_however_late_we_get_to_it(
+def test_a_response_that_arrived_in_time_counts_even_if_read_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Such as while the page of another engine is parsed; and it is longer than one read."""
@@ -191,7 +191,7 @@ def test_the_next_address_of_a_host_is_tried_when_one_refuses(asking: PagePoller
     }
 
 
-def test_an_engine_at_another_address_is_asked_there(asking: PagePoller) -> None:
+def test_an_engine_that_moved_is_polled_at_its_new_address(asking: PagePoller) -> None:
     other = OK.replace(b"hello", b"other")
 
     with (
@@ -202,7 +202,7 @@ def test_an_engine_at_another_address_is_asked_there(asking: PagePoller) -> None
         assert told(asking, ask(moved)) == {"a": b"other"}
 
 
-def test_of_an_engine_that_is_forgotten_nothing_more_is_told(asking: PagePoller) -> None:
+def test_a_forgotten_engine_gives_no_more_results(asking: PagePoller) -> None:
     def hang(connection: socket.socket, over: threading.Event) -> None:
         over.wait(20)
 
@@ -236,7 +236,7 @@ def cannot_be_read(base: str) -> FetchRequest:
         (cannot_be_read, ZeroDivisionError),
     ],
 )
-def test_what_nobody_foresaw_of_one_server_is_told_of_it_alone(
+def test_an_unexpected_error_of_one_server_is_reported_for_it_alone(
     asking: PagePoller,
     monkeypatch: pytest.MonkeyPatch,
     poison: Callable[[str], FetchRequest],
@@ -265,14 +265,14 @@ def test_what_nobody_foresaw_of_one_server_is_told_of_it_alone(
         assert told(asking, ask(base, "poison")) == {"poison": b"hello"}
 
 
-def test_whoever_waits_can_be_woken(asking: PagePoller) -> None:
+def test_wake_ends_a_waiting_poll(asking: PagePoller) -> None:
     asking.wake()
 
     assert asking.poll() == []
 
 
-def test_who_is_woken_after_the_end_touches_nothing_of_others() -> None:
-    """A descriptor that was closed may be anybody's by then."""
+def test_wake_after_close_does_not_write_to_reused_descriptors() -> None:
+    """A closed descriptor's number may be in use again by then."""
     asking = PagePoller(1000)
     before = {link.name for link in Path("/proc/self/fd").iterdir()}
     asking.close()

@@ -58,7 +58,7 @@ def stream(start: bytes, megabytes: int) -> Behave:
     return behave
 
 
-def test_a_page_comes_whole() -> None:
+def test_a_page_is_fetched_whole() -> None:
     chunked = b"5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"
 
     assert fetched(ok(b"Content-Length: 19")) == PAGE
@@ -87,7 +87,7 @@ def test_the_engine_is_asked_for_plain_text_at_the_path_given() -> None:
     ],
     ids=["silent", "drips its head", "drips its body", "drips chunks", "says continue for ever"],
 )
-def test_an_engine_that_is_never_done_costs_no_more_than_the_deadline(behave: Behave) -> None:
+def test_a_response_that_never_ends_is_given_up_at_the_deadline(behave: Behave) -> None:
     began = time.monotonic()
 
     why = refusal(behave, deadline_seconds=0.2)
@@ -105,13 +105,13 @@ def test_an_engine_that_is_never_done_costs_no_more_than_the_deadline(behave: Be
     ],
     ids=["no length", "its length", "one chunk"],
 )
-def test_a_hundred_megabytes_are_not_taken(start: bytes) -> None:
+def test_a_page_over_the_size_limit_is_refused(start: bytes) -> None:
     assert refusal(stream(start, 100), max_bytes=1_000_000) == (
         "the page is larger than 1000000 bytes"
     )
 
 
-def test_a_stream_without_a_head_is_not_taken() -> None:
+def test_a_stream_without_a_head_is_refused() -> None:
     assert refusal(stream(b"", 100)) == "the answer is not HTTP"
 
 
@@ -135,7 +135,9 @@ def test_a_stream_without_a_head_is_not_taken() -> None:
         ),
     ],
 )
-def test_what_is_no_page_says_so_in_one_line(behave: Behave, expected: str) -> None:
+def test_a_response_that_is_no_page_is_refused_with_a_one_line_reason(
+    behave: Behave, expected: str
+) -> None:
     assert refusal(behave) == expected
 
 
@@ -162,7 +164,7 @@ def test_an_engine_that_does_not_listen_is_refused() -> None:
         "http://h\u00f6st/",
     ],
 )
-def test_what_is_no_address_is_refused_before_anything_is_sent(url: str) -> None:
+def test_an_invalid_address_is_refused_before_anything_is_sent(url: str) -> None:
     with pytest.raises(EngineUnreachable, match="not an address"):
         fetch(url, 5.0)
 
@@ -172,12 +174,14 @@ def test_a_host_name_that_cannot_exist_is_refused() -> None:
         fetch(f"http://{'a' * 64}.invalid/", 5.0)
 
 
-def test_an_address_whose_interface_is_not_there_is_no_address() -> None:
+def test_an_address_on_a_missing_interface_is_refused() -> None:
     with pytest.raises(EngineUnreachable, match="nosuch0"):
         addresses_at_hand("http://[fe80::1%nosuch0]:8000/metrics")
 
 
-def test_a_process_without_descriptors_reaches_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_without_free_descriptors_fails_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def full(*_: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

@@ -1,4 +1,4 @@
-"""Pages of servers that speak TLS: who is believed, and what a hostile one can do to the poller."""
+"""Pages of servers that speak TLS: whom to trust, and what hostile ones can do to the poller."""
 
 from __future__ import annotations
 
@@ -63,44 +63,46 @@ def fault(trust: Trust, context: ssl.SSLContext) -> TlsFault | None:
 # Who is believed
 
 
-def test_a_server_whose_certificate_the_authority_signed_is_believed(tmp_path: Path) -> None:
+def test_a_server_certificate_signed_by_the_authority_is_trusted(tmp_path: Path) -> None:
     assert got(ca(tmp_path), server_context()) == PAGE
 
 
-def test_a_server_of_another_authority_is_not(tmp_path: Path) -> None:
+def test_a_server_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
     stranger = trustme.CA().issue_cert("127.0.0.1")
 
     assert fault(ca(tmp_path), context_of(stranger)) is TlsFault.UNTRUSTED
 
 
-def test_a_certificate_for_another_name_is_not_until_that_name_is_said(tmp_path: Path) -> None:
+def test_a_certificate_for_another_name_is_refused_unless_that_name_is_configured(
+    tmp_path: Path,
+) -> None:
     named = context_of(authority().issue_cert("gpu-7.example"))
 
     assert fault(ca(tmp_path), named) is TlsFault.OTHER_NAME
     assert got(ca(tmp_path, server_name="gpu-7.example"), named) == PAGE
 
 
-def test_a_certificate_that_has_expired_is_not(tmp_path: Path) -> None:
+def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
     long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     expired = context_of(authority().issue_cert("127.0.0.1", not_after=long_ago))
 
     assert fault(ca(tmp_path), expired) is TlsFault.EXPIRED
 
 
-def test_a_server_is_known_by_its_own_certificate_whatever_it_is_called() -> None:
+def test_a_pinned_certificate_is_trusted_under_any_name() -> None:
     own = trustme.CA().issue_cert("inference.example")
 
     assert got(Trust(pinned=(pem(own),)), context_of(own)) == PAGE
 
 
-def test_of_several_pinned_certificates_any_does() -> None:
+def test_any_of_several_pinned_certificates_is_trusted() -> None:
     old, new = server_certificate("old"), server_certificate("new")
     pins = Trust(pinned=(pem(old), pem(new)))
 
     assert got(pins, context_of(old)) == got(pins, context_of(new)) == PAGE
 
 
-def test_what_a_pinned_certificate_has_signed_is_not_what_was_pinned() -> None:
+def test_a_certificate_signed_by_a_pinned_one_is_refused() -> None:
     root = trustme.CA()
     middle = root.create_child_ca()
     leaf = middle.issue_cert("127.0.0.1")
@@ -109,8 +111,8 @@ def test_what_a_pinned_certificate_has_signed_is_not_what_was_pinned() -> None:
     assert fault(pinned, context_of(leaf)) is TlsFault.NOT_PINNED
 
 
-def test_another_servers_certificate_is_not_the_pinned_one() -> None:
-    """Whoever signed it: nobody was to be believed by who signs."""
+def test_a_certificate_other_than_the_pinned_one_is_refused() -> None:
+    """Whoever signed it: a pin trusts no authority."""
     authority = trustme.CA()
     pinned = Trust(pinned=(pem(authority.issue_cert("a")),))
 
@@ -120,7 +122,7 @@ def test_another_servers_certificate_is_not_the_pinned_one() -> None:
     assert (renewed, stranger) == (TlsFault.NOT_PINNED, TlsFault.NOT_PINNED)
 
 
-def test_anybody_is_believed_only_where_that_is_said() -> None:
+def test_any_server_is_trusted_only_if_insecure_is_set() -> None:
     stranger = context_of(trustme.CA().issue_cert("x"))
 
     assert got(Trust(insecure=True), stranger) == PAGE
@@ -129,7 +131,7 @@ def test_anybody_is_believed_only_where_that_is_said() -> None:
     assert caught.value.fault is TlsFault.NO_TRUST
 
 
-def test_it_is_said_how_a_server_was_verified(tmp_path: Path) -> None:
+def test_the_trust_reports_how_servers_are_verified(tmp_path: Path) -> None:
     pins = (pem(server_certificate()),)
 
     assert Trust(insecure=True).verified is Verified.INSECURE
@@ -138,7 +140,7 @@ def test_it_is_said_how_a_server_was_verified(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".a", "a" * 300, "x." * 200, "\u00fc" * 70, "a\0b"])
-def test_a_name_that_no_certificate_can_be_for_is_a_fault_of_that_server(name: str) -> None:
+def test_a_name_impossible_in_a_certificate_is_a_fault_of_that_server(name: str) -> None:
     client = ClientTls(Trust(insecure=True, server_name=name))
 
     with socket.socket() as sock, pytest.raises(TlsError) as caught:
@@ -147,7 +149,7 @@ def test_a_name_that_no_certificate_can_be_for_is_a_fault_of_that_server(name: s
     assert str(caught.value).isprintable()
 
 
-def test_a_server_that_wants_a_certificate_of_its_clients_gets_ours(tmp_path: Path) -> None:
+def test_a_client_certificate_is_sent_to_a_server_that_requires_one(tmp_path: Path) -> None:
     wants = server_context()
     authority().configure_trust(wants)
     wants.verify_mode = ssl.CERT_REQUIRED
@@ -167,7 +169,7 @@ def test_a_server_that_wants_a_certificate_of_its_clients_gets_ours(tmp_path: Pa
         Trust(insecure=True, cert_file=Path("nowhere.pem")),
     ],
 )
-def test_a_file_that_cannot_be_used_is_said_at_once(trust: Trust) -> None:
+def test_an_unusable_trust_file_is_reported_at_once(trust: Trust) -> None:
     with pytest.raises(TlsError) as caught:
         ClientTls(trust)
 
@@ -178,7 +180,7 @@ def test_a_file_that_cannot_be_used_is_said_at_once(trust: Trust) -> None:
 # Servers of another protocol
 
 
-def test_a_server_that_speaks_no_tls_is_told_from_one_whose_tls_fails() -> None:
+def test_a_server_without_tls_is_reported_as_no_tls() -> None:
     with page_server(page) as base:
         secure = base.replace("http:", "https:") + "/metrics"
         with pytest.raises(EngineUnreachable) as caught:
@@ -187,8 +189,8 @@ def test_a_server_that_speaks_no_tls_is_told_from_one_whose_tls_fails() -> None:
     assert caught.value.tls_fault is TlsFault.NO_TLS
 
 
-def test_a_server_that_speaks_tls_and_was_asked_in_plain_is_told_so() -> None:
-    """One that says why, as OpenSSL's own does."""
+def test_a_tls_alert_to_a_plain_request_is_reported_as_tls_wanted() -> None:
+    """OpenSSL's own server sends such an alert."""
     alert = bytes((0x15, 3, 1, 0, 2, 2, 70))
     with (
         raw_server(lambda connection, _: connection.sendall(alert)) as (base, _),
@@ -199,7 +201,7 @@ def test_a_server_that_speaks_tls_and_was_asked_in_plain_is_told_so() -> None:
     assert caught.value.tls_fault is TlsFault.TLS_WANTED
 
 
-def test_a_server_that_hangs_up_on_a_plain_question_may_want_tls() -> None:
+def test_a_server_that_closes_on_a_plain_request_is_reported_as_hung_up() -> None:
     """As Python's servers do, and so vLLM's and SGLang's."""
     with (
         raw_server(lambda _connection, _over: None) as (base, _),
@@ -210,7 +212,7 @@ def test_a_server_that_hangs_up_on_a_plain_question_may_want_tls() -> None:
     assert caught.value.tls_fault is TlsFault.HUNG_UP
 
 
-def test_nothing_is_sent_in_the_clear_where_tls_is_meant() -> None:
+def test_nothing_is_sent_in_the_clear_to_an_https_address() -> None:
     with raw_server(lambda _connection, _over: None) as (base, heads):
         with pytest.raises(EngineUnreachable) as caught:
             fetch(base.replace("http:", "https:"), 10.0)
@@ -271,7 +273,7 @@ def test_a_hostile_handshake_ends_at_its_deadline_and_delays_no_other(what: str)
                     assert isinstance(each.page, EngineUnreachable)
 
 
-def test_a_handshake_is_no_way_round_the_bound_on_bytes() -> None:
+def test_a_handshake_is_subject_to_the_byte_limit() -> None:
     sent = 0
 
     def floods(connection: socket.socket, over: threading.Event) -> None:
@@ -301,7 +303,7 @@ def small_records(connection: socket.socket, over: threading.Event, size: int) -
             tls.send(b"x" * size)
 
 
-def test_a_page_in_records_of_a_byte_each_is_given_up() -> None:
+def test_a_page_in_one_byte_tls_records_is_given_up() -> None:
     """Each costs as much work as one of 16 KiB."""
     with (
         raw_server(lambda c, o: small_records(c, o, 1), reads_head=False) as (base, _),
@@ -317,7 +319,7 @@ def test_a_page_in_records_of_a_byte_each_is_given_up() -> None:
     assert caught.value.tls_fault is TlsFault.FAILED
 
 
-def test_a_large_page_in_records_as_servers_make_them_comes_whole() -> None:
+def test_a_large_page_in_tls_records_of_usual_size_is_read_whole() -> None:
     with raw_server(lambda c, o: small_records(c, o, 4000), reads_head=False) as (base, _):
         url = base.replace("http:", "https:")
         page = fetch(url, 60.0, max_bytes=5_000_000, tls=ClientTls(Trust(insecure=True)))
@@ -328,7 +330,7 @@ def test_a_large_page_in_records_as_servers_make_them_comes_whole() -> None:
 # Connections
 
 
-def test_a_connection_is_kept_and_a_new_one_made_when_the_trust_is_another() -> None:
+def test_a_kept_connection_is_replaced_when_the_trust_changes() -> None:
     shaken = 0
     context = server_context()
 
@@ -360,7 +362,7 @@ def answers_once(connection: socket.socket, _over: threading.Event) -> None:
         tls.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage")
 
 
-def test_a_kept_connection_that_the_server_has_closed_is_made_anew() -> None:
+def test_a_kept_connection_closed_by_the_server_is_reopened() -> None:
     with (
         raw_server(answers_once, reads_head=False) as (base, _),
         closing(PagePoller(1000)) as asking,
@@ -372,8 +374,8 @@ def test_a_kept_connection_that_the_server_has_closed_is_made_anew() -> None:
             assert told.page == b"page"
 
 
-def test_a_channel_waits_for_what_it_needs() -> None:
-    """Else it would be asked without end whether it can send while it has to hear."""
+def test_a_channel_in_its_handshake_waits_for_reading() -> None:
+    """Otherwise it would be polled for writing without end while it has to read."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)

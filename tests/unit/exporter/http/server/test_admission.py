@@ -1,4 +1,4 @@
-"""Who has to go for whom."""
+"""Which connection a new one displaces."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ def held(*addresses: str) -> list[Held]:
     return [Held(number, address, number) for number, address in enumerate(addresses)]
 
 
-def test_where_there_is_room_nobody_goes() -> None:
+def test_no_connection_is_displaced_below_the_limits() -> None:
     assert displaced_by("a", held("a", "a", "b", "b"), LIMITS) is None
 
 
-def test_who_has_its_share_makes_room_for_itself() -> None:
+def test_an_address_at_its_limit_displaces_its_own_oldest_connection() -> None:
     assert displaced_by("a", held("b", "a", "a", "a"), LIMITS) == 1
 
 
-def test_where_all_is_taken_the_one_with_the_most_makes_room_for_the_newcomer() -> None:
+def test_at_the_total_limit_the_address_with_most_connections_is_displaced() -> None:
     assert displaced_by("c", held("b", "a", "a", "b", "a", "d"), LIMITS) == 1
 
 
-def test_who_has_as_many_as_anybody_takes_from_nobody_else() -> None:
+def test_an_address_with_as_many_connections_as_any_displaces_its_own() -> None:
     assert displaced_by("c", held("a", "b", "c", "c", "a", "b"), LIMITS) == 2
 
 
-def test_clients_with_an_address_each_pay_by_how_long_they_have_been_there() -> None:
+def test_among_addresses_with_one_connection_each_the_oldest_is_displaced() -> None:
     assert displaced_by("g", held("a", "b", "c", "d", "e", "f"), LIMITS) == 0
 
 
 @given(st.lists(st.sampled_from("aaaaaabcdef"), max_size=80))
-def test_limits_hold_and_no_address_loses_to_one_that_has_more(comers: list[str]) -> None:
+def test_limits_hold_and_no_address_is_displaced_by_one_with_more(comers: list[str]) -> None:
     there: dict[int, Held] = {}
     for number, address in enumerate(comers):
         gone = displaced_by(address, there.values(), LIMITS)

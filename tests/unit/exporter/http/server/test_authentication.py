@@ -6,11 +6,11 @@ from disagg_exporter.http.server.authentication import OPEN, Access, Passwords
 from disagg_exporter.steps.rate_limiter import RateLimiter
 
 
-def test_without_conditions_nobody_is_refused() -> None:
+def test_open_access_refuses_no_request() -> None:
     assert OPEN.refusal("") is None
 
 
-def test_who_is_not_admitted_is_asked_for_name_and_password() -> None:
+def test_an_unauthorized_request_is_asked_for_basic_credentials() -> None:
     access = Access(passwords=Passwords({"ann": "hash"}, lambda password, _: password == b"one"))
     good = base64.b64encode(b"ann:one").decode()
 
@@ -20,7 +20,7 @@ def test_who_is_not_admitted_is_asked_for_name_and_password() -> None:
     assert access.refusal(f"Basic {good}") is None
 
 
-def test_a_guess_is_refused_before_its_password_is_looked_at() -> None:
+def test_guesses_over_the_rate_limit_are_refused_without_a_password_check() -> None:
     asked: list[bytes] = []
     users = Passwords({"ann": "hash"}, lambda password, _: bool(asked.append(password)))
     access = Access(passwords=users, rate_limiter=RateLimiter(1.0, 1, lambda: 0))

@@ -26,8 +26,8 @@ class HeldAfterSending(DeadlineSocket):
         assert self.go_on.wait(PATIENCE_SECONDS)
 
 
-def test_who_has_read_its_answer_waits_since_before_however_late_its_thread_goes_on() -> None:
-    """Else a client that was answered later could go in its place."""
+def test_a_clients_idle_time_begins_no_later_than_its_response_arrives() -> None:
+    """Otherwise a client that was answered later could be displaced instead of it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         clients = socket.create_connection(listener.getsockname(), timeout=PATIENCE_SECONDS)
         server = HeldAfterSending(listener.accept()[0].detach())

@@ -19,7 +19,7 @@ from disagg_exporter.http.server.admission import RESERVED_DESCRIPTORS, is_scarc
         (3, None, False),
     ],
 )
-def test_a_high_number_says_that_few_are_left(
+def test_a_descriptor_near_the_soft_limit_is_scarce(
     descriptor: int, soft_limit: int | None, scarce: bool
 ) -> None:
     assert is_scarce(descriptor, soft_limit) is scarce

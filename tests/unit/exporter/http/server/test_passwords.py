@@ -24,7 +24,7 @@ def basic(name: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
 
-def test_a_user_with_the_password_is_admitted_and_nobody_else() -> None:
+def test_only_a_user_with_the_right_password_is_admitted() -> None:
     users = Passwords({"ann": "#one", "bob": "#two"}, Checker())
 
     assert users.admit(basic("ann", "one"))
@@ -40,7 +40,7 @@ def test_a_scrape_after_the_first_costs_no_hash() -> None:
     assert len(check.asked) == 1
 
 
-def test_a_scraper_with_a_wrong_password_costs_no_hash_each_time() -> None:
+def test_a_repeated_wrong_password_costs_one_hash() -> None:
     check = Checker()
     users = Passwords({"ann": "#one"}, check)
 
@@ -48,7 +48,7 @@ def test_a_scraper_with_a_wrong_password_costs_no_hash_each_time() -> None:
     assert len(check.asked) == 1
 
 
-def test_a_flood_of_guesses_forgets_no_user() -> None:
+def test_a_flood_of_guesses_evicts_no_known_user() -> None:
     check = Checker()
     users = Passwords({"ann": "#one"}, check)
     users.admit(basic("ann", "one"))
@@ -60,7 +60,7 @@ def test_a_flood_of_guesses_forgets_no_user() -> None:
     assert len(check.asked) == asked
 
 
-def test_who_is_known_does_not_wait_for_the_guesses_of_others() -> None:
+def test_a_known_user_does_not_wait_for_guesses_of_others() -> None:
     begun, end = threading.Event(), threading.Event()
 
     def slow(password: bytes, hashed: bytes) -> bool:
@@ -82,8 +82,8 @@ def test_who_is_known_does_not_wait_for_the_guesses_of_others() -> None:
         guess.join()
 
 
-def test_an_unknown_name_costs_what_a_users_would() -> None:
-    """Else the time of an answer would tell which names exist."""
+def test_an_unknown_name_costs_as_many_hashes_as_a_known_one() -> None:
+    """Otherwise the time of a response would reveal which names exist."""
     check = Checker()
     users = Passwords({"ann": "#one", "bob": "#two"}, check)
 
@@ -93,7 +93,7 @@ def test_an_unknown_name_costs_what_a_users_would() -> None:
     assert {hashed for _, hashed in check.asked} == {b"#one", b"#two"}
 
 
-def test_the_password_of_the_stand_in_admits_no_unknown_name() -> None:
+def test_the_password_of_the_stand_in_hash_admits_no_unknown_name() -> None:
     users = Passwords({"ann": "#one"}, Checker())
 
     assert not users.admit(basic("eve", "one"))
@@ -104,7 +104,7 @@ def test_the_password_of_the_stand_in_admits_no_unknown_name() -> None:
     "authorization",
     ["", "Basic", "Basic !!", "Bearer YW5uOm9uZQ==", "Basic YW5u", "Basic \u00e9", "Basic YQ==:"],
 )
-def test_a_header_that_names_nobody_costs_nothing(authorization: str) -> None:
+def test_a_header_without_valid_credentials_costs_no_hash(authorization: str) -> None:
     check = Checker()
 
     assert not Passwords({"ann": "#one"}, check).admit(authorization)
@@ -112,7 +112,7 @@ def test_a_header_that_names_nobody_costs_nothing(authorization: str) -> None:
 
 
 @pytest.mark.parametrize("prefix", [b"2a", b"2b", b"2y"])
-def test_hashes_of_htpasswd_and_of_bcrypt_are_known(prefix: bytes) -> None:
+def test_hashes_of_htpasswd_and_of_bcrypt_are_accepted(prefix: bytes) -> None:
     hashed = bcrypt.hashpw(b"s\xc3\xa9cret", bcrypt.gensalt(4)).replace(b"$2b$", b"$%s$" % prefix)
     users = Passwords({"prom": hashed.decode()})
 
@@ -120,13 +120,13 @@ def test_hashes_of_htpasswd_and_of_bcrypt_are_known(prefix: bytes) -> None:
     assert not users.admit(basic("prom", "secret"))
 
 
-def test_a_password_beyond_what_bcrypt_reads_is_cut_as_htpasswd_cuts_it() -> None:
+def test_a_password_over_72_bytes_is_truncated_as_by_htpasswd() -> None:
     hashed = bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)).decode()
 
     assert Passwords({"prom": hashed}).admit(basic("prom", "x" * 100))
 
 
-def test_guesses_beyond_those_that_wait_are_turned_away_and_who_is_known_does_not_wait() -> None:
+def test_guesses_over_the_queue_limit_are_refused_while_a_known_user_does_not_wait() -> None:
     began, go_on = threading.Semaphore(0), threading.Event()
 
     def slow(password: bytes, hashed: bytes) -> bool:

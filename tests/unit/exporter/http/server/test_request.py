@@ -1,4 +1,4 @@
-"""What is taken for a request, and what is refused unread."""
+"""What is accepted as a request, and what is refused unread."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_request_is_read() -> None:
     assert head.headers == {"host": "x", "accept": "a, b", "empty": ""}
 
 
-def test_an_empty_line_before_a_request_is_passed_over() -> None:
+def test_an_empty_line_before_a_request_is_skipped() -> None:
     head = parsed(b"\r\n" + GET + b"\r\n")
 
     assert head is not None
@@ -62,7 +62,9 @@ def test_an_empty_line_before_a_request_is_passed_over() -> None:
         (POST + CHUNKED, False, True),
     ],
 )
-def test_what_follows_a_head_is_known(head: bytes, keeps: bool, has_body: bool) -> None:
+def test_a_head_tells_keep_alive_and_whether_a_body_follows(
+    head: bytes, keeps: bool, has_body: bool
+) -> None:
     found = parsed(head + b"\r\n")
 
     assert found is not None
@@ -115,7 +117,7 @@ def test_what_follows_a_head_is_known(head: bytes, keeps: bool, has_body: bool) 
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\r\n", id="TLS"),
     ],
 )
-def test_what_two_readers_could_read_differently_is_refused(head: bytes) -> None:
+def test_an_ambiguous_head_is_refused(head: bytes) -> None:
     assert refused(head + b"\r\n") == 400
 
 
@@ -137,11 +139,11 @@ def test_a_line_that_ends_in_lf_alone_is_refused_before_the_head_ends() -> None:
         ((GET + b"X: " + b"y" * MAX_HEAD_BYTES)[: MAX_HEAD_BYTES - 1] + b"\r\n\r\n", 431),
     ],
 )
-def test_what_is_not_spoken_or_too_large_is_refused(head: bytes, status: int) -> None:
+def test_unsupported_and_oversized_requests_are_refused(head: bytes, status: int) -> None:
     assert refused(head) == status
 
 
-def test_a_head_of_exactly_the_cap_is_taken() -> None:
+def test_a_head_of_exactly_the_maximum_size_is_accepted() -> None:
     padding = b"y" * (MAX_HEAD_BYTES - len(GET) - len(b"X: \r\n\r\n"))
 
     head = parsed(GET + b"X: " + padding + b"\r\n\r\n")
@@ -176,7 +178,7 @@ BYTES = st.lists(st.tuples(LINES, ENDS).map(b"".join), max_size=8).map(b"".join)
 @example(b"GET / HTTP/1.1\r\n\r\n", [15])
 @example(b"GET / HTTP/1.1\r\n\r\n", [16, 17])
 @example(b"GET / HTTP/1.1\n\r\n", [15])
-def test_any_bytes_are_a_head_or_refused_however_they_come_in(
+def test_any_bytes_are_parsed_the_same_however_they_are_split(
     received: bytes, cuts: list[int]
 ) -> None:
     places = [0, *sorted(min(cut, len(received)) for cut in cuts), len(received)]
@@ -188,7 +190,7 @@ def test_any_bytes_are_a_head_or_refused_however_they_come_in(
 
 
 @given(BYTES)
-def test_what_is_taken_has_no_byte_by_which_another_reader_could_end_it(received: bytes) -> None:
+def test_an_accepted_head_contains_no_line_break_or_nul(received: bytes) -> None:
     found = outcome([received])
 
     if isinstance(found, RequestHead):

@@ -37,7 +37,7 @@ def test_requests_that_come_together_are_read_one_by_one() -> None:
         assert reader.is_amid_head
 
 
-def test_what_is_not_there_yet_is_not_waited_for_when_asked_not_to() -> None:
+def test_receive_does_not_block_when_waits_is_off() -> None:
     with connected() as (_, served):
         served.limit(float("inf"))
         with pytest.raises(BlockingIOError):
@@ -46,7 +46,7 @@ def test_what_is_not_there_yet_is_not_waited_for_when_asked_not_to() -> None:
 
 @settings(max_examples=20)
 @given(st.binary(min_size=1, max_size=64).filter(lambda data: b"\r\n" not in data))
-def test_of_endless_bytes_no_more_is_received_than_the_cap(pattern: bytes) -> None:
+def test_no_more_than_the_maximum_head_is_received_of_endless_bytes(pattern: bytes) -> None:
     """What is beyond it stays with the kernel, and so with the client."""
     sent = pattern * (4 * MAX_HEAD_BYTES // len(pattern))
     with connected() as (client, served):
@@ -61,7 +61,7 @@ def test_of_endless_bytes_no_more_is_received_than_the_cap(pattern: bytes) -> No
     assert left >= len(sent) - MAX_HEAD_BYTES
 
 
-def test_a_body_is_dropped_as_it_comes() -> None:
+def test_a_body_is_discarded_as_it_arrives() -> None:
     with connected() as (client, served):
         client.sendall(b"x" * 1000)
         client.shutdown(socket.SHUT_WR)

@@ -25,7 +25,7 @@ def test_metrics_is_the_page(target: str) -> None:
     assert b"disagg_build_info" in answer.body
 
 
-def test_a_daemon_whose_loop_comes_round_is_alive() -> None:
+def test_a_daemon_whose_loop_turned_recently_is_alive() -> None:
     assert (ask("/healthz", age_seconds=10.0).status, ask("/healthz").body) == (200, b"ok\n")
 
 
@@ -35,8 +35,8 @@ def test_a_daemon_whose_loop_hangs_is_not_alive() -> None:
     assert (answer.status, answer.body) == (503, b"the daemon's loop last came round 10.5 s ago\n")
 
 
-def test_health_does_not_ask_whether_it_is_ready() -> None:
-    """Nor about engines: one that is dead must not have the exporter restarted."""
+def test_liveness_does_not_depend_on_readiness() -> None:
+    """Nor on engines: a dead engine must not have the exporter restarted."""
     assert ask("/healthz", why_not_ready="nothing measured yet").status == 200
 
 
@@ -47,7 +47,7 @@ def test_readiness_says_what_is_missing() -> None:
     assert (answer.status, answer.body) == (503, b"nothing measured yet\n")
 
 
-def test_the_landing_page_leads_on_and_escapes_what_it_quotes() -> None:
+def test_the_landing_page_links_the_endpoints_and_escapes_text() -> None:
     body = ask("/", why_not_ready="<b>").body.decode()
 
     assert all(f'href="{path}"' in body for path in ("/metrics", "/healthz", "/readyz"))
@@ -96,5 +96,5 @@ def test_only_reading_is_allowed(method: str) -> None:
         ("xgzip", False),
     ],
 )
-def test_gzip_only_when_it_is_wanted(accept_encoding: str, expected: bool) -> None:
+def test_gzip_is_used_only_if_the_client_accepts_it(accept_encoding: str, expected: bool) -> None:
     assert wants_gzip(accept_encoding) is expected

@@ -22,7 +22,7 @@ from disagg_exporter.http.server.scrape_rate import ScrapeRate
         "a usual Prometheus", "two of them", "after a rest",
     ],
 )  # fmt: skip
-def test_who_looks_every_few_seconds_looks_often(
+def test_scrapes_every_few_seconds_are_a_high_rate(
     asked: list[float], now: float, often: bool
 ) -> None:
     rate = ScrapeRate()

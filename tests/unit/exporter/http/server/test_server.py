@@ -82,7 +82,7 @@ def test_a_head_request_gets_the_length_and_no_body() -> None:
         assert connection.getresponse().read() == b"ok\n"
 
 
-def test_what_is_not_there_is_not_found_and_the_connection_lives_on() -> None:
+def test_an_unknown_path_gives_404_and_keeps_the_connection() -> None:
     with serving() as port, client(port) as connection:
         connection.request("GET", "/nothing")
         answer = connection.getresponse()
@@ -92,7 +92,7 @@ def test_what_is_not_there_is_not_found_and_the_connection_lives_on() -> None:
         assert (answer.status, connection.getresponse().status) == (404, 200)
 
 
-def test_a_request_with_a_body_is_refused_and_its_body_is_not_taken_for_a_request() -> None:
+def test_a_request_with_a_body_is_refused_and_the_body_not_parsed_as_a_request() -> None:
     with serving() as port:
         answer = raw(
             port,
@@ -120,7 +120,9 @@ def test_a_request_with_a_body_is_refused_and_its_body_is_not_taken_for_a_reques
         (b"GET / HTTP/1.1\nHost: x\n\n", b"400"),
     ],
 )
-def test_a_request_that_is_none_is_answered_and_closed(request_bytes: bytes, status: bytes) -> None:
+def test_an_invalid_request_is_answered_and_the_connection_closed(
+    request_bytes: bytes, status: bytes
+) -> None:
     with serving() as port:
         assert status in raw(port, request_bytes).split(b"\r\n", 1)[0]
 
@@ -128,13 +130,13 @@ def test_a_request_that_is_none_is_answered_and_closed(request_bytes: bytes, sta
 
 
 @pytest.mark.parametrize("start", [b"", b"GET /metrics HT"], ids=["silent", "stops in the middle"])
-def test_a_client_that_does_not_ask_is_let_go(start: bytes) -> None:
+def test_a_client_without_a_complete_request_is_disconnected(start: bytes) -> None:
     with serving(client_seconds=0.1) as port:
         assert raw(port, start) == b""
 
 
-def test_a_client_that_drips_is_let_go() -> None:
-    """A timeout that every byte begins again would let it stay for ever."""
+def test_a_client_that_sends_byte_by_byte_is_disconnected() -> None:
+    """A timeout restarted by every byte would keep it connected for ever."""
     with (
         serving(client_seconds=0.2) as port,
         socket.create_connection(("127.0.0.1", port), timeout=20) as connection,
@@ -156,7 +158,7 @@ def readable(connection: socket.socket, seconds: float) -> bool:
         return False
 
 
-def test_a_newcomer_takes_the_place_of_the_one_of_its_address_that_waits_longest() -> None:
+def test_a_new_client_displaces_the_longest_idle_one_of_its_address() -> None:
     with serving(connections=4) as port, contextlib.ExitStack() as stack:
         first, second, third = (stack.enter_context(client(port)) for _ in range(3))
         for connection in (first, second, first, third):
@@ -169,7 +171,7 @@ def test_a_newcomer_takes_the_place_of_the_one_of_its_address_that_waits_longest
         assert second.sock.recv(1) == b""
 
 
-def test_clients_of_one_address_take_no_place_from_another() -> None:
+def test_clients_of_one_address_displace_none_of_another() -> None:
     with (
         serving(connections=4) as port,
         http_client(port, "127.0.0.9") as other,
@@ -187,7 +189,7 @@ def test_clients_of_one_address_take_no_place_from_another() -> None:
         assert (other.getresponse().read(), other.sock) == (b"ok\n", carrier)
 
 
-def test_clients_that_have_not_asked_keep_nobody_out() -> None:
+def test_clients_without_a_complete_request_do_not_block_others() -> None:
     with serving(connections=2) as port, contextlib.ExitStack() as stack:
         for start in (b"", b"GET /metrics HT") * 200:
             slow = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
@@ -196,7 +198,7 @@ def test_clients_that_have_not_asked_keep_nobody_out() -> None:
         assert raw(port, b"GET /healthz HTTP/1.0\r\n\r\n").endswith(b"ok\n")
 
 
-def test_what_is_turned_away_is_counted_by_reason_and_said(
+def test_refusals_are_counted_by_reason_and_logged_once_each(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = golden_server(client_seconds=0.5)
@@ -243,7 +245,7 @@ def test_no_path_leads_to_a_file(path: str) -> None:
     assert b"root:" not in answer
 
 
-def test_what_nobody_foresaw_ends_one_connection_and_is_told() -> None:
+def test_an_unexpected_error_ends_one_connection_and_is_reported() -> None:
     fails = [True]
 
     def access() -> Access:
@@ -261,7 +263,7 @@ def test_what_nobody_foresaw_ends_one_connection_and_is_told() -> None:
     assert (status.collector, status.success, status.unexpected_failures) == ("http", True, 1)
 
 
-def test_requests_sent_ahead_are_answered_but_not_without_end() -> None:
+def test_pipelined_requests_are_answered_up_to_a_limit() -> None:
     with serving() as port:
         answers = raw(port, b"GET /healthz HTTP/1.1\r\n\r\n" * 1000)
 
@@ -269,7 +271,7 @@ def test_requests_sent_ahead_are_answered_but_not_without_end() -> None:
     assert answers.count(b"Connection: close\r\n") == 1
 
 
-def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind() -> None:
+def test_clients_that_disconnect_early_do_not_disturb_the_server() -> None:
     with serving() as port:
         for _ in range(5):
             with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -300,7 +302,7 @@ def test_a_port_in_use_is_refused_and_closing_after_is_harmless() -> None:
         second.close()
 
 
-def test_it_serves_until_it_is_closed() -> None:
+def test_the_server_thread_runs_until_it_is_closed() -> None:
     site = node_site(lambda: None, lambda: "", lambda: 0.0)
     with contextlib.closing(MetricsServer(LOCAL, site)) as server:
         server.start()

@@ -35,14 +35,14 @@ def verifying(*names: str) -> Access:
     return Access(tls=context, client_names=frozenset(names))
 
 
-def test_the_page_comes_over_tls() -> None:
+def test_the_page_is_served_over_tls() -> None:
     access = Access(tls=server_context())
     with serving(lambda: access) as port:
         assert get(port, client_context(), "/metrics").status == 200
         assert get(port, client_context(), "/nothing").status == 404
 
 
-def test_who_does_not_speak_tls_is_told() -> None:
+def test_a_plain_request_to_a_tls_port_is_answered_to_use_https() -> None:
     access = Access(tls=server_context())
     with (
         serving(lambda: access) as port,
@@ -58,7 +58,7 @@ def test_who_does_not_speak_tls_is_told() -> None:
     assert b"use https" in answer
 
 
-def test_clients_that_never_finish_shaking_hands_hold_up_nobody_and_are_let_go() -> None:
+def test_clients_with_an_unfinished_handshake_delay_no_other_and_are_disconnected() -> None:
     access = Access(tls=server_context())
     with serving(lambda: access, client_seconds=1.0) as port, contextlib.ExitStack() as stack:
         slow = [
@@ -86,7 +86,7 @@ def test_junk_after_the_first_byte_of_a_handshake_ends_the_connection_alone() ->
         assert get(port, client_context()).status == 200
 
 
-def test_a_client_without_a_certificate_is_let_in_only_where_none_is_needed() -> None:
+def test_a_client_without_a_required_certificate_is_refused() -> None:
     access = verifying()
     with serving(lambda: access) as port:
         assert get(port, client_context("scraper.example")).status == 200
@@ -97,13 +97,13 @@ def test_a_client_without_a_certificate_is_let_in_only_where_none_is_needed() ->
 @pytest.mark.parametrize(
     "names", [("scraper.example",), ("192.0.2.7",), ("::1",), ("ops@example.org",)]
 )
-def test_a_certificate_for_an_allowed_name_is_let_in(names: tuple[str, ...]) -> None:
+def test_a_certificate_for_an_allowed_name_is_accepted(names: tuple[str, ...]) -> None:
     access = verifying("scraper.example", "192.0.2.7", plain_name("0:0:0:0:0:0:0:1"), *names)
     with serving(lambda: access) as port:
         assert get(port, client_context(*names)).status == 200
 
 
-def test_a_good_certificate_for_another_name_is_not() -> None:
+def test_a_valid_certificate_for_another_name_is_refused() -> None:
     access = verifying("scraper.example")
     with (
         serving(lambda: access) as port,
@@ -113,7 +113,7 @@ def test_a_good_certificate_for_another_name_is_not() -> None:
 
 
 @pytest.mark.parametrize("kind", ["wrong authority", "expired"])
-def test_a_certificate_that_is_not_believed_is_refused_counted_and_said(
+def test_an_untrusted_client_certificate_is_refused_and_logged(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = datetime(2020, 1, 1, tzinfo=UTC) if kind == "expired" else None
@@ -145,7 +145,7 @@ def test_closing_ends_encrypted_connections_at_once() -> None:
         assert time.monotonic() - began < 15
 
 
-def test_a_connection_does_not_outlive_the_encryption_that_it_was_made_with() -> None:
+def test_connections_are_closed_when_the_tls_settings_change() -> None:
     access = [OPEN]
     with serving(lambda: access[0]) as port:
         plain = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
@@ -167,8 +167,8 @@ def test_a_connection_does_not_outlive_the_encryption_that_it_was_made_with() ->
         assert answer.headers["Connection"] == "close"
 
 
-def test_new_conditions_hold_on_connections_that_are_open() -> None:
-    """A password that was taken back must not live on in a kept connection."""
+def test_new_access_rules_apply_to_open_connections() -> None:
+    """Revoked access must not survive on a kept connection."""
     now = [OPEN]
     with serving(lambda: now[0]) as port:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
@@ -185,7 +185,7 @@ def test_new_conditions_hold_on_connections_that_are_open() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/readyz", "/nothing"])
-def test_no_page_is_open_where_a_password_is_asked_for(path: str) -> None:
+def test_no_page_is_open_when_a_password_is_required(path: str) -> None:
     access = Access(passwords=Passwords({"a": "b"}, lambda *_: False))
     with serving(lambda: access) as port:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
@@ -195,7 +195,7 @@ def test_no_page_is_open_where_a_password_is_asked_for(path: str) -> None:
             assert connection.getresponse().status == 401
 
 
-def test_the_operators_headers_go_with_every_answer_and_stand_in_for_ours() -> None:
+def test_configured_headers_are_on_every_response_and_replace_the_defaults() -> None:
     headers = (("X-Frame-Options", "sameorigin"), ("Content-Security-Policy", "default-src x"))
     with serving(lambda: Access(headers=headers)) as port:
         for path in ("/metrics", "/", "/nothing"):
