@@ -1,4 +1,4 @@
-"""The poller on which connections are heard, with real sockets on a real loop."""
+"""The poller of the connections, with real sockets on a real loop."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def until(done: Callable[[], object]) -> None:
             await asyncio.sleep(0)
 
 
-def test_what_is_there_already_is_heard_at_once_and_turn_by_turn() -> None:
+def test_data_already_received_is_read_at_once_and_turn_by_turn() -> None:
     async def scenario() -> tuple[bytes, int]:
         ours, theirs = pair()
         poller, ear = BatchedPoller(asyncio.get_running_loop(), lambda: 10**9), Ear(ours)
@@ -60,7 +60,7 @@ def test_what_is_there_already_is_heard_at_once_and_turn_by_turn() -> None:
     assert asyncio.run(scenario()) == (b"abc", 1)
 
 
-def test_who_has_sent_something_is_heard_at_the_next_beat_and_nobody_else_is_asked() -> None:
+def test_only_connections_with_data_are_read_at_the_next_tick() -> None:
     async def scenario() -> tuple[bytes, int]:
         poller = BatchedPoller(asyncio.get_running_loop(), lambda: 0.01)
         (ours, theirs), (silent, other) = pair(), pair()
@@ -80,7 +80,7 @@ def test_who_has_sent_something_is_heard_at_the_next_beat_and_nobody_else_is_ask
     assert asyncio.run(scenario()) == (b"xy", 1)
 
 
-def test_whose_queue_would_overflow_is_heard_before_the_beat_and_nobody_else_is() -> None:
+def test_only_a_connection_about_to_overflow_is_read_before_the_tick() -> None:
     async def scenario() -> tuple[bytes, bytes]:
         poller = BatchedPoller(asyncio.get_running_loop(), lambda: 10**9)
         packets = socket.AF_UNIX, socket.SOCK_SEQPACKET
@@ -104,7 +104,7 @@ def test_whose_queue_would_overflow_is_heard_before_the_beat_and_nobody_else_is(
     assert asyncio.run(scenario()) == (bytes(16), b"")
 
 
-def test_a_removed_connection_is_heard_no_more() -> None:
+def test_a_removed_connection_is_not_read_any_more() -> None:
     async def scenario() -> tuple[int, bytes]:
         poller = BatchedPoller(asyncio.get_running_loop(), lambda: 0.01)
         (ours, theirs), (kept, other) = pair(), pair()
@@ -118,7 +118,7 @@ def test_a_removed_connection_is_heard_no_more() -> None:
             other.send(b"z")
             await until(lambda: stays.heard)
             poller.remove(kept)
-            # And one that comes when all have gone.
+            # And one that is added after all were removed.
             poller.add(ours, ear)
             poller.remove(ours)
         return ear.turns, stays.heard
@@ -126,7 +126,7 @@ def test_a_removed_connection_is_heard_no_more() -> None:
     assert asyncio.run(scenario()) == (0, b"z")
 
 
-def test_a_loop_has_one_poller_as_long_as_somebody_keeps_it() -> None:
+def test_pollers_are_shared_by_loop_and_rest_function() -> None:
     async def scenario() -> tuple[bool, bool]:
         loop = asyncio.get_running_loop()
         poller = shared_poller(loop, rest_a_little)
@@ -136,7 +136,7 @@ def test_a_loop_has_one_poller_as_long_as_somebody_keeps_it() -> None:
     assert asyncio.run(scenario()) == (True, False)
 
 
-def test_it_rests_as_long_as_it_is_told_at_each_poll() -> None:
+def test_the_interval_is_asked_for_at_each_poll() -> None:
     rests = iter([2.0, 0.25])
 
     async def scenario() -> tuple[float, float]:
@@ -150,7 +150,7 @@ def test_it_rests_as_long_as_it_is_told_at_each_poll() -> None:
     assert 0 <= soon <= 0.25
 
 
-def test_a_connection_that_always_has_more_takes_one_turn_at_a_time() -> None:
+def test_a_connection_that_always_has_data_gets_one_turn_per_iteration() -> None:
     async def scenario() -> int:
         ours, theirs = pair()
         poller, turns = BatchedPoller(asyncio.get_running_loop(), lambda: 0.001), 0
@@ -173,7 +173,7 @@ def test_a_connection_that_always_has_more_takes_one_turn_at_a_time() -> None:
     assert asyncio.run(scenario()) <= 11
 
 
-def test_one_whose_hearing_fails_keeps_nobody_from_being_heard() -> None:
+def test_a_failing_reader_does_not_stop_the_others() -> None:
     async def scenario() -> bytes:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _loop, _context: None)
@@ -198,7 +198,7 @@ def test_one_whose_hearing_fails_keeps_nobody_from_being_heard() -> None:
     assert asyncio.run(scenario()) == b"y"
 
 
-def test_without_a_descriptor_left_a_connection_is_refused_and_the_next_is_heard(
+def test_a_connection_refused_for_lack_of_descriptors_can_be_added_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none_left() -> None:

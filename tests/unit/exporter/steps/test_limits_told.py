@@ -17,7 +17,7 @@ def told(*packets: bytes) -> list[ControlMessage]:
     return [event for event in events if isinstance(event, ControlMessage)]
 
 
-def test_a_hello_tells_them_and_its_step_has_no_work() -> None:
+def test_a_hello_with_limits_reports_them_and_its_step_has_no_work() -> None:
     stream = Stream(1, 0, 9, 0, lambda *report: report)
 
     (hello,) = told(stream.standing(wire.HELLO, 7, 3, (8192, 64)))
@@ -28,7 +28,7 @@ def test_a_hello_tells_them_and_its_step_has_no_work() -> None:
     assert hello.step.context_requests == 0
 
 
-def test_a_hello_that_does_not_know_them_says_nothing() -> None:
+def test_a_hello_without_limits_reports_none() -> None:
     stream = Stream(1, 0, 9, 0, lambda *report: report)
 
     hellos = told(stream.standing(wire.HELLO, 7), stream.standing(wire.HELLO, 8, 0))

@@ -81,7 +81,7 @@ async def hung_up(link: socket.socket) -> None:
         assert await asyncio.get_running_loop().sock_recv(link, 1) == b""
 
 
-def test_a_stream_is_heard_from_hello_to_hanging_up(tmp_path: Path) -> None:
+def test_a_stream_is_received_from_hello_to_disconnect(tmp_path: Path) -> None:
     async def scenario() -> list[ControlMessage]:
         async with listening(tmp_path / "s") as ear:
             sender = Sender(str(tmp_path / "s"), engine_index=1, flags=wire.OVERLAPPED)
@@ -111,7 +111,7 @@ def test_a_stream_is_heard_from_hello_to_hanging_up(tmp_path: Path) -> None:
     assert (gone.step, gone.t_ns) == (None, 77)
 
 
-def test_the_pid_is_the_kernels_word_not_the_records(tmp_path: Path) -> None:
+def test_the_pid_is_taken_from_the_kernel_and_not_from_the_record(tmp_path: Path) -> None:
     async def scenario() -> ControlMessage:
         async with listening(tmp_path / "s") as ear:
             liar = Sender(str(tmp_path / "s"), getpid=lambda: 4_000_000)
@@ -123,7 +123,7 @@ def test_the_pid_is_the_kernels_word_not_the_records(tmp_path: Path) -> None:
     assert asyncio.run(scenario()).key.pid == os.getpid()
 
 
-def test_a_process_that_is_not_believed_is_hung_up_on(tmp_path: Path) -> None:
+def test_an_untrusted_process_is_disconnected(tmp_path: Path) -> None:
     asked: list[int] = []
 
     async def scenario() -> ListenerCounts:
@@ -137,7 +137,7 @@ def test_a_process_that_is_not_believed_is_hung_up_on(tmp_path: Path) -> None:
     assert asked == [os.getpid()]
 
 
-def test_messages_that_are_no_records_are_counted_and_the_rest_is_heard(tmp_path: Path) -> None:
+def test_invalid_messages_are_counted_and_the_others_received(tmp_path: Path) -> None:
     async def scenario() -> tuple[ControlMessage, ListenerCounts]:
         record = wire.encode(
             wire.Record(wire.VERSION, wire.HEARTBEAT, 0, 1, 0, 0, 5, *[0] * 14, 0.0, *[0] * 12)
@@ -157,7 +157,7 @@ def test_messages_that_are_no_records_are_counted_and_the_rest_is_heard(tmp_path
     assert counts == ListenerCounts(connected=1, accepted=1, refused=0, bad_messages=4)
 
 
-def test_a_connection_that_makes_up_ever_new_streams_is_not_remembered(tmp_path: Path) -> None:
+def test_streams_beyond_the_limit_of_a_connection_are_bad_messages(tmp_path: Path) -> None:
     path = tmp_path / "s"
 
     async def scenario() -> tuple[int, ListenerCounts]:
@@ -177,7 +177,7 @@ def test_a_connection_that_makes_up_ever_new_streams_is_not_remembered(tmp_path:
     assert counts.connected == 1
 
 
-def test_a_packet_of_several_records_is_heard_up_to_what_is_wrong_in_it(tmp_path: Path) -> None:
+def test_a_packet_is_received_up_to_its_first_invalid_record(tmp_path: Path) -> None:
     good = [packed(sequence=sequence, record_bytes=wire.BYTES) for sequence in (1, 2, 3)]
     bad = packed(kind=9, record_bytes=wire.BYTES)
 
@@ -200,8 +200,8 @@ def test_a_packet_of_several_records_is_heard_up_to_what_is_wrong_in_it(tmp_path
     assert counts.bad_messages == 3
 
 
-def test_many_records_in_one_packet_are_not_cheaper_than_in_many(tmp_path: Path) -> None:
-    """An allowance is of records: whoever sends large packets gets no more of the daemon."""
+def test_the_rate_limit_counts_records_and_not_packets(tmp_path: Path) -> None:
+    """Large packets give a sender no larger allowance."""
     packet = packed(record_bytes=wire.BYTES) * 100
 
     async def scenario() -> int:
@@ -249,7 +249,7 @@ def test_two_streams_at_once_are_kept_apart(tmp_path: Path) -> None:
     assert counts.connected == 2
 
 
-def test_a_stream_that_has_already_come_back_did_not_hang_up(tmp_path: Path) -> None:
+def test_a_stream_that_has_reconnected_is_not_reported_as_disconnected(tmp_path: Path) -> None:
     """A plugin opens its new connection before it closes the old one."""
     hello = wire.encode(
         wire.Record(wire.VERSION, wire.HELLO, 0, 1, 0, 0, 5, *[0] * 14, 0.0, *[0] * 12)
@@ -273,8 +273,8 @@ def test_a_stream_that_has_already_come_back_did_not_hang_up(tmp_path: Path) -> 
     assert kinds == [HELLO, HELLO, HELLO, DISCONNECTED]
 
 
-def test_a_flood_does_not_keep_the_loop_from_other_work(tmp_path: Path) -> None:
-    """After one turn of a connection, and its last packet, whatever else is due gets its turn."""
+def test_a_flood_does_not_starve_the_event_loop(tmp_path: Path) -> None:
+    """After one turn of a connection, and its last packet, other callbacks of the loop run."""
 
     async def scenario() -> int:
         async with listening(tmp_path / "s") as ear:
@@ -294,7 +294,7 @@ def test_a_flood_does_not_keep_the_loop_from_other_work(tmp_path: Path) -> None:
     assert asyncio.run(scenario()) <= MESSAGES_PER_TURN + wire.MAX_PACKET_BYTES // wire.BYTES
 
 
-def test_draining_hears_all_that_has_arrived_and_the_hanging_up(tmp_path: Path) -> None:
+def test_draining_receives_all_that_has_arrived_and_the_disconnect(tmp_path: Path) -> None:
     """An engine that dies leaves its last steps in the socket: they count."""
 
     async def scenario() -> list[ControlMessage]:
@@ -314,7 +314,7 @@ def test_draining_hears_all_that_has_arrived_and_the_hanging_up(tmp_path: Path) 
     assert [message.kind for message in heard] == [HELLO, *[STEP] * 400, DISCONNECTED]
 
 
-def test_a_connection_that_was_heard_out_rests(tmp_path: Path) -> None:
+def test_an_emptied_connection_is_not_read_before_the_next_tick(tmp_path: Path) -> None:
     """Waking up for each step of a fast engine would cost both ends more than it is worth."""
 
     async def scenario() -> tuple[int, list[MessageKind]]:
@@ -336,10 +336,10 @@ def test_a_connection_that_was_heard_out_rests(tmp_path: Path) -> None:
     assert drained == [STEP]
 
 
-def test_all_connections_are_heard_on_one_beat(
+def test_all_connections_are_read_on_a_common_tick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever each was heard out, it is looked at again with all others."""
+    """Whenever each was emptied, it is polled again together with all others."""
 
     async def scenario() -> list[float]:
         loop, beats = asyncio.get_running_loop(), []
@@ -367,7 +367,7 @@ def test_all_connections_are_heard_on_one_beat(
     assert all((beat / 0.25).is_integer() for beat in beats)
 
 
-def test_a_daemon_out_of_descriptors_accepts_when_it_has_one_again(tmp_path: Path) -> None:
+def test_a_daemon_out_of_descriptors_accepts_once_one_is_free(tmp_path: Path) -> None:
     async def scenario() -> tuple[int, ControlMessage]:
         async with listening(tmp_path / "s") as ear:
             sender = Sender(str(tmp_path / "s"))
@@ -392,7 +392,7 @@ def test_a_daemon_out_of_descriptors_accepts_when_it_has_one_again(tmp_path: Pat
     assert hello.kind is HELLO
 
 
-def test_the_socket_is_for_its_owner_only_and_goes_when_closed(tmp_path: Path) -> None:
+def test_the_socket_is_private_to_its_owner_and_removed_on_close(tmp_path: Path) -> None:
     path = tmp_path / "s"
 
     async def scenario() -> int:
@@ -432,7 +432,7 @@ def test_the_socket_of_a_living_daemon_is_left_alone(tmp_path: Path) -> None:
     assert path.is_socket()
 
 
-def test_the_end_of_a_first_daemon_leaves_the_socket_of_a_second_alone(tmp_path: Path) -> None:
+def test_closing_a_first_daemon_leaves_the_socket_of_a_second(tmp_path: Path) -> None:
     path = tmp_path / "s"
 
     async def scenario() -> ControlMessage:
@@ -450,7 +450,7 @@ def test_the_end_of_a_first_daemon_leaves_the_socket_of_a_second_alone(tmp_path:
 
 
 @pytest.mark.parametrize("folder_too", [False, True])
-def test_a_socket_that_somebody_removed_is_restored_and_nobody_is_hung_up_on(
+def test_a_removed_socket_is_restored_without_disconnecting_senders(
     tmp_path: Path, folder_too: bool
 ) -> None:
     path = tmp_path / "run" / "s"
@@ -485,7 +485,7 @@ def test_a_socket_that_somebody_removed_is_restored_and_nobody_is_hung_up_on(
     assert asyncio.run(scenario()) == [HELLO, STEP, HEARTBEAT, HELLO]
 
 
-def test_a_socket_in_whose_place_another_listens_is_not_taken_from_him(tmp_path: Path) -> None:
+def test_a_socket_is_not_restored_over_that_of_another_daemon(tmp_path: Path) -> None:
     path = tmp_path / "s"
 
     async def scenario() -> None:
@@ -546,7 +546,7 @@ def test_a_listener_can_be_closed_twice_or_unopened(tmp_path: Path) -> None:
     assert (tmp_path / "s").read_text() == "the successor's"
 
 
-def test_only_what_we_put_there_is_removed(tmp_path: Path) -> None:
+def test_only_a_file_with_our_identity_is_unlinked(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     ours = identity_of(file)

@@ -1,4 +1,4 @@
-"""From packets on the wire to our nouns: every field where it belongs."""
+"""From packets on the wire to our messages: every field in its place."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_message_keeps_kind_flags_and_time() -> None:
     assert heartbeat.step.dummy is False
 
 
-def test_records_that_follow_each_other_are_one_run_fillers_among_them() -> None:
+def test_consecutive_records_of_a_stream_are_one_run_including_dummy_steps() -> None:
     sent = [RECORD._replace(sequence=n, flags=wire.DUMMY * n) for n in (0, 1)]
     sent.append(RECORD._replace(engine_index=3))
     alone, *together = (_longer(record, wire.BYTES) for record in sent)
@@ -85,7 +85,7 @@ def test_records_that_follow_each_other_are_one_run_fillers_among_them() -> None
     assert [step.dummy for step in steps_of(records.rows)] == [False, True]
 
 
-def test_records_of_a_later_version_are_read_as_far_as_we_know_them() -> None:
+def test_longer_records_of_a_later_version_are_read_as_far_as_known() -> None:
     packet = b"".join(_longer(RECORD._replace(sequence=n), 200) for n in (1, 2, 3))
 
     messages = messages_of([packet, wire.encode(RECORD)])
@@ -95,7 +95,7 @@ def test_records_of_a_later_version_are_read_as_far_as_we_know_them() -> None:
 
 
 @pytest.mark.parametrize("field", ["sequence", "elapsed_ns", "ns_dummy", "drops"])
-def test_what_needs_the_last_bit_is_cut_and_not_negative(field: str) -> None:
+def test_a_value_over_63_bits_is_clamped_and_not_negative(field: str) -> None:
     runs, _ = record_runs([wire.encode(RECORD._replace(**{field: 2**64 - 1}))])
 
     assert runs[0].rows is not None
@@ -106,8 +106,8 @@ def test_what_needs_the_last_bit_is_cut_and_not_negative(field: str) -> None:
     "changes",
     [{}, {"flags": 0}, {"record_bytes": wire.BYTES}, {"sequence": 2**64 - 1}, {"drops": 2**63}],
 )
-def test_a_heartbeat_alone_says_what_it_says_among_others(changes: dict[str, int]) -> None:
-    """Alone it is read by a shorter way."""
+def test_a_lone_heartbeat_is_decoded_like_one_among_other_records(changes: dict[str, int]) -> None:
+    """A lone heartbeat is decoded on a shorter path."""
     beat = RECORD._replace(kind=wire.HEARTBEAT, flags=wire.OVERLAPPED)._replace(**changes)
     among = [wire.encode(beat), wire.encode(RECORD._replace(engine_index=9))]
 
@@ -117,7 +117,7 @@ def test_a_heartbeat_alone_says_what_it_says_among_others(changes: dict[str, int
 @pytest.mark.parametrize(
     "changes", [{"version": 0}, {"kind": 9}, {"record_bytes": 7}, {"kv_usage_ratio": math.nan}]
 )
-def test_a_lone_heartbeat_is_trusted_no_more(changes: dict[str, float]) -> None:
+def test_an_invalid_lone_heartbeat_is_refused(changes: dict[str, float]) -> None:
     beat = RECORD._replace(kind=wire.HEARTBEAT)._replace(**changes)  # type: ignore[arg-type]
 
     assert record_runs([wire.encode(beat)]) == ([], 1)

@@ -24,17 +24,17 @@ def proc(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("pid", "believed"), [(100, True), (101, True), (102, False), (103, False), (0, False)]
 )
-def test_only_the_leader_and_its_session_are_believed(pid: int, believed: bool, proc: Path) -> None:
+def test_only_the_leader_and_its_session_are_trusted(pid: int, believed: bool, proc: Path) -> None:
     assert in_session_of(100, pid, proc) is believed
 
 
-def test_nobody_is_in_the_session_of_nobody(proc: Path) -> None:
+def test_pid_0_has_no_session_members(proc: Path) -> None:
     assert in_session_of(0, 102, proc) is False
     assert in_session_of(0, 0, proc) is False
 
 
-def test_a_session_of_its_own_is_told_from_the_real_proc() -> None:
-    # The test's own session is no example: its leader may live outside this pid namespace.
+def test_session_membership_is_read_from_the_real_proc() -> None:
+    # The test's own session is unsuitable: its leader may be outside this pid namespace.
     grandchild = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'input()'])"
     leader = subprocess.Popen(
         [sys.executable, "-c", f"{grandchild}; print(p.pid, flush=True); p.wait()"],
@@ -52,7 +52,7 @@ def test_a_session_of_its_own_is_told_from_the_real_proc() -> None:
         leader.communicate(b"\n")
 
 
-def test_the_kernel_says_who_connected() -> None:
+def test_the_peer_pid_is_reported_by_the_kernel() -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with here, there:
         assert peer_pid(here) == os.getpid()

@@ -1,4 +1,4 @@
-"""Why an engine tells no steps: each cause has its own way out, and the innocent none."""
+"""Why an engine reports no steps: each cause has its own remedy, and a sound engine none."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEVER_CAME = replace(TALKING, connected=False, hello_flags=None, records_seen=Fa
     ],
     ids=["steps come", "no work", "no page", "connected all the same", "just started"],
 )
-def test_an_engine_with_nothing_wrong_is_not_accused(facts: SilenceFacts) -> None:
+def test_an_engine_without_a_fault_has_no_explanation(facts: SilenceFacts) -> None:
     assert explain_silence(facts) is None
 
 
@@ -49,19 +49,19 @@ def test_an_engine_with_nothing_wrong_is_not_accused(facts: SilenceFacts) -> Non
         (replace(TALKING, records_seen=False), "restart the engine"),
     ],
 )
-def test_each_cause_comes_with_its_way_out(facts: SilenceFacts, way_out: str) -> None:
+def test_each_cause_is_explained_with_its_remedy(facts: SilenceFacts, way_out: str) -> None:
     explanation = explain_silence(facts)
 
     assert explanation is not None
     assert way_out in explanation
 
 
-def test_missing_details_are_told_without_waiting() -> None:
-    """The hello itself says so: nothing that comes later can change it."""
+def test_missing_details_are_reported_without_a_grace_period() -> None:
+    """The hello itself reports it: no later message can change it."""
     early = replace(TALKING, seconds_since_ready=0.0, hello_flags=wire.NO_DETAILS)
 
     assert explain_silence(early) is not None
 
 
-def test_the_grace_is_the_callers() -> None:
+def test_the_grace_period_is_set_by_the_caller() -> None:
     assert explain_silence(replace(NEVER_CAME, seconds_since_ready=9.9), grace_seconds=5.0)

@@ -14,7 +14,7 @@ class Clock:
         return self.now_ns
 
 
-def test_it_gives_its_burst_and_then_one_an_interval() -> None:
+def test_the_limiter_allows_its_burst_and_then_one_per_interval() -> None:
     clock = Clock()
     limiter = RateLimiter(2.0, 2, clock)
 
@@ -23,7 +23,7 @@ def test_it_gives_its_burst_and_then_one_an_interval() -> None:
     assert [limiter.take() for _ in range(2)] == [True, False]
 
 
-def test_one_that_nobody_used_holds_no_more_than_its_burst() -> None:
+def test_an_unused_limiter_accumulates_no_more_than_its_burst() -> None:
     clock = Clock()
     limiter = RateLimiter(2.0, 2, clock)
     clock.now_ns += ns(1000)
@@ -31,7 +31,7 @@ def test_one_that_nobody_used_holds_no_more_than_its_burst() -> None:
     assert [limiter.take() for _ in range(3)] == [True, True, False]
 
 
-def test_what_was_spent_beyond_the_burst_is_owed() -> None:
+def test_spending_beyond_the_burst_is_paid_back_before_the_next() -> None:
     clock = Clock()
     limiter = RateLimiter(10.0, clock_ns=clock)
 

@@ -26,7 +26,7 @@ def events(*packets: bytes) -> list[ControlMessage | StepRecords]:
 
 @pytest.mark.parametrize("kind", [wire.HELLO, wire.HEARTBEAT])
 @pytest.mark.parametrize("beside", [False, True])
-def test_a_control_message_tells_them_and_its_step_has_no_work(kind: int, beside: bool) -> None:
+def test_a_control_message_reports_requests_in_flight_and_no_work(kind: int, beside: bool) -> None:
     """Alone, as of idle engines, and in one packet with steps."""
     told = stream()
     packet = told.standing(kind, 7, 3)
@@ -41,7 +41,7 @@ def test_a_control_message_tells_them_and_its_step_has_no_work(kind: int, beside
     assert (message.step.context_requests, message.step.context_tokens) == (0, 0)
 
 
-def test_none_and_nobody_knows_are_two_things() -> None:
+def test_zero_requests_in_flight_differ_from_an_unknown_number() -> None:
     none, unknown = (
         events(stream().standing(wire.HEARTBEAT, 7, 0)),
         events(stream().standing(wire.HEARTBEAT, 7)),
@@ -50,7 +50,7 @@ def test_none_and_nobody_knows_are_two_things() -> None:
     assert [message.in_flight for message in (*none, *unknown)] == [0, None]  # type: ignore[union-attr]
 
 
-def test_steps_do_not_tell_them() -> None:
+def test_step_records_do_not_report_requests_in_flight() -> None:
     """The field is the step's own there, whatever flags a later plugin sets."""
     told = stream(wire.IN_FLIGHT)
     (records,) = events(told.record(5, (STEP, True, False)) or b"")
@@ -59,7 +59,7 @@ def test_steps_do_not_tell_them() -> None:
     assert records.rows["context_requests"].tolist() == [2]
 
 
-def test_an_older_plugins_heartbeat_says_nothing_of_them() -> None:
+def test_an_older_plugins_heartbeat_has_no_requests_in_flight() -> None:
     """A new daemon with engines that were started before it."""
     older = wire.Record._make(
         [
@@ -84,7 +84,7 @@ def test_an_older_plugins_heartbeat_says_nothing_of_them() -> None:
     assert message.step.sequence == 4
 
 
-def test_for_an_older_daemon_it_is_the_heartbeat_it_knows() -> None:
+def test_a_heartbeat_with_requests_in_flight_is_readable_by_an_older_daemon() -> None:
     """It reads layout, kind, number, state and totals, and of a heartbeat no counts."""
     told = stream()
     told.record(5, (STEP, True, False))

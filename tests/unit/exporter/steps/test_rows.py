@@ -8,7 +8,7 @@ from disagg_exporter.model import Step, StepTotals
 from disagg_exporter.steps.rows import joined, rows_of, steps_of, unfinished_tokens
 
 
-def test_rows_that_are_joined_stay_what_they_were() -> None:
+def test_joined_rows_keep_their_values() -> None:
     steps = [
         Step(n, 2 * n, n, kv_usage_ratio=n / 8, totals=StepTotals((n, 0, 0, 1))) for n in range(9)
     ]
@@ -19,7 +19,7 @@ def test_rows_that_are_joined_stay_what_they_were() -> None:
     assert rows.flags.writeable
 
 
-def test_nothing_joined_is_nothing() -> None:
+def test_joining_no_rows_gives_no_rows() -> None:
     assert steps_of(joined([])) == []
 
 
@@ -27,10 +27,10 @@ def test_nothing_joined_is_nothing() -> None:
     st.lists(st.tuples(st.integers(-500, 500), st.booleans()), max_size=40),
     st.integers(0, 1000),
 )
-def test_unfinished_tokens_never_fall_below_none(
+def test_unfinished_tokens_are_accumulated_and_never_negative(
     steps: list[tuple[int, bool]], before: int
 ) -> None:
-    """Step by step it is max(the one before + what was computed − what ended, 0)."""
+    """Per step: 0 where a prompt ended, else max(previous + computed, 0)."""
     expected, now = [], before
     for grown, ended in steps:
         now = 0 if ended else max(now + grown, 0)

@@ -36,7 +36,7 @@ MIXED = {
 }
 
 
-def test_a_message_says_what_it_says() -> None:
+def test_a_message_is_decoded_with_all_its_fields() -> None:
     assert decode(pack(MIXED)) == FpmMessage(
         worker_id="w",
         dp_rank=1,
@@ -46,7 +46,7 @@ def test_a_message_says_what_it_says() -> None:
     )
 
 
-def test_fields_to_come_are_passed_over_and_missing_ones_are_zero() -> None:
+def test_unknown_fields_are_ignored_and_missing_ones_are_zero() -> None:
     newer = {"version": 1, "wall_time": 1, "gpu": {"deep": [1, {"x": None}]}}
 
     assert decode(pack(newer)) == FpmMessage(wall_time=1.0)
@@ -61,7 +61,7 @@ def test_a_heartbeat_is_idle_and_a_step_is_not() -> None:
     "body",
     [{"version": 2, "wall_time": 0.1}, {"version": 0}, {"version": 2, "wall_time": "soon"}],
 )
-def test_another_version_is_told_apart_from_garbage(body: dict[str, object]) -> None:
+def test_another_version_is_distinguished_from_garbage(body: dict[str, object]) -> None:
     with pytest.raises(FpmVersionError, match="of version"):
         decode(pack(body))
 
@@ -85,7 +85,7 @@ def test_another_version_is_told_apart_from_garbage(body: dict[str, object]) -> 
         (pack(MIXED | {"scheduled_requests": {"sum_decode_kv_tokens": 2**60}}), "valid count"),
     ],
 )
-def test_what_is_no_message_is_refused_with_the_reason(body: bytes, why: str) -> None:
+def test_an_invalid_message_is_refused_with_the_reason(body: bytes, why: str) -> None:
     with pytest.raises(FpmError, match=why) as caught:
         decode(body)
 
@@ -100,7 +100,7 @@ VALUES = st.recursive(
 
 
 @given(st.binary(max_size=300) | st.dictionaries(st.sampled_from(list(MIXED)), VALUES).map(pack))
-def test_any_bytes_give_a_sane_message_or_an_error(body: bytes) -> None:
+def test_any_bytes_give_a_valid_message_or_an_error(body: bytes) -> None:
     try:
         message = decode(body)
     except FpmError:
@@ -110,8 +110,8 @@ def test_any_bytes_give_a_sane_message_or_an_error(body: bytes) -> None:
     assert min(msgspec.structs.astuple(message.scheduled_requests)) >= 0
 
 
-def test_garbage_costs_no_memory() -> None:
-    """A length that promises a gigabyte is only a number."""
+def test_garbage_with_a_huge_declared_length_allocates_little_memory() -> None:
+    """A declared length of a gigabyte must not be allocated."""
     promises = [b"\xdf\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff"]
 
     tracemalloc.start()

@@ -35,7 +35,7 @@ def taken(heard: FpmStream, *numbers: int) -> list[Step]:
     return [step for step in steps if step is not None]
 
 
-def test_a_message_becomes_a_step_with_all_it_tells() -> None:
+def test_a_message_becomes_a_step_with_all_its_fields() -> None:
     done, queued = Scheduled(2, 512, 1024, 8, 32000), Queued(3, 1)
 
     step = stream().take(5, FpmMessage(1, "w", 0, 0.125, done, queued), 99, 65536.0)
@@ -58,8 +58,8 @@ def test_a_message_becomes_a_step_with_all_it_tells() -> None:
     )
 
 
-def test_its_work_is_known_without_guesses() -> None:
-    """Two chunks of 256 tokens, each after 512 that were there before."""
+def test_the_work_of_a_step_follows_from_its_message() -> None:
+    """Two chunks of 256 tokens, each after 512 tokens of context."""
     done = Scheduled(2, 512, 1024, 8, 32000)
     step = stream().take(0, FpmMessage(scheduled_requests=done, wall_time=1.0), 0)
     assert step is not None
@@ -69,7 +69,7 @@ def test_its_work_is_known_without_guesses() -> None:
     assert work == StepWork(512, 256 * 1024 + 512 * 257 / 2, 8, 32000)
 
 
-def test_chunks_of_one_prompt_do_not_pile_up() -> None:
+def test_the_context_of_chunks_comes_from_their_message_alone() -> None:
     heard, proxies = stream(), Proxies()
     attended = []
     for number, before in enumerate((0, 256, 512)):
@@ -91,7 +91,7 @@ def test_the_one_token_of_a_transferred_request_is_decode() -> None:
     assert (step.totals.prefill_tokens, step.totals.decode_tokens) == (0, 2)
 
 
-def test_a_rank_that_keeps_the_others_company_does_no_work() -> None:
+def test_a_message_without_requests_is_a_dummy_step() -> None:
     step = stream().take(0, FpmMessage(wall_time=0.1), 0)
 
     assert step is not None
@@ -99,7 +99,7 @@ def test_a_rank_that_keeps_the_others_company_does_no_work() -> None:
     assert step.totals.steps == (0, 0, 0, 1)
 
 
-def test_totals_run_on() -> None:
+def test_totals_accumulate_over_steps() -> None:
     heard = stream()
 
     steps = taken(heard, 10, 11, 12)
@@ -118,7 +118,7 @@ def test_a_repeated_frame_counts_once() -> None:
     assert (heard.repeated, heard.lost) == (2, 0)
 
 
-def test_a_gap_is_counted_as_lost_and_guessed_by_nobody() -> None:
+def test_a_gap_is_counted_as_lost_and_not_estimated() -> None:
     heard = stream()
 
     steps = taken(heard, 1, 2, 6)
@@ -128,7 +128,7 @@ def test_a_gap_is_counted_as_lost_and_guessed_by_nobody() -> None:
     assert steps[-1].totals == StepTotals((0, 3, 0, 0), (0, 30 * MS, 0, 0), 0, 12, drops=3)
 
 
-def test_a_sign_of_life_takes_no_time_and_leaves_nothing_running() -> None:
+def test_an_idle_message_takes_no_time_and_has_no_running_request() -> None:
     heard = stream()
     taken(heard, 1)
 
@@ -139,7 +139,7 @@ def test_a_sign_of_life_takes_no_time_and_leaves_nothing_running() -> None:
     assert step.totals.steps == (0, 1, 0, 0)
 
 
-def test_another_worker_behind_the_same_address_counts_anew() -> None:
+def test_another_worker_at_the_same_address_is_counted_from_zero() -> None:
     heard = stream()
     taken(heard, 5000, 5001)
 
@@ -150,7 +150,7 @@ def test_another_worker_behind_the_same_address_counts_anew() -> None:
     assert heard.key == StreamKey("e", 7, 1, 0)
 
 
-def test_a_publisher_that_begins_again_at_zero_counts_anew() -> None:
+def test_a_publisher_that_restarts_at_zero_is_counted_from_zero() -> None:
     heard = stream()
 
     steps = taken(heard, 5000, 0, 1)
@@ -161,7 +161,7 @@ def test_a_publisher_that_begins_again_at_zero_counts_anew() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 40), max_size=60))
-def test_no_order_of_frames_counts_one_twice(numbers: list[int]) -> None:
+def test_no_order_of_frames_counts_a_frame_twice(numbers: list[int]) -> None:
     heard = stream()
     steps = taken(heard, *numbers)
 
@@ -184,8 +184,8 @@ def account(
         books.ledger.step(heard.key, step, now_ns=step.t_ns)
 
 
-def test_a_long_step_is_whole_though_its_publisher_says_meanwhile_that_nothing_runs() -> None:
-    """Dynamo's sends a sign of life each second in which it has no step to publish."""
+def test_a_long_step_is_accounted_in_full_despite_idle_messages_meanwhile() -> None:
+    """Dynamo's publisher sends an idle message each second in which it has no step to publish."""
     books, heard = NodeAccounting(), stream()
     books.engine("e")
     books.use(Method.FPM, 0.0)
@@ -206,7 +206,7 @@ def test_a_long_step_is_whole_though_its_publisher_says_meanwhile_that_nothing_r
     assert books.reasons(Use.UNATTRIBUTED).get(Reason.STRANGER, 0) == 0
 
 
-def test_the_books_hold_what_was_told_and_count_what_was_lost() -> None:
+def test_reported_steps_are_accounted_and_lost_ones_counted() -> None:
     """Busy for 10 ms of every 20; two of five hundred frames never came, one came twice."""
     books, heard = NodeAccounting(), stream()
     books.engine("e")
@@ -241,7 +241,7 @@ def test_the_books_hold_what_was_told_and_count_what_was_lost() -> None:
         ),
     ],
 )
-def test_a_recording_of_real_workers_adds_up(file: str, totals: StepTotals) -> None:
+def test_the_totals_of_recorded_workers_match(file: str, totals: StepTotals) -> None:
     """Rows are when a frame came (ns after the first), its number and its body in hex."""
     heard = stream()
     with gzip.open(DATA / file, "rt") as rows:
@@ -254,8 +254,8 @@ def test_a_recording_of_real_workers_adds_up(file: str, totals: StepTotals) -> N
     assert (heard.lost, heard.repeated) == (0, 0)
 
 
-def test_signs_of_life_after_the_first_are_heartbeats_without_a_number() -> None:
-    """A publisher sends them beside a long step, too: they prove no rest."""
+def test_repeated_idle_messages_are_heartbeats_without_a_new_sequence() -> None:
+    """A publisher sends them during a long step, too: they do not prove that it is idle."""
     stream = FpmStream("e", 1, 0)
     idle = FpmMessage()
     step = FpmMessage(
