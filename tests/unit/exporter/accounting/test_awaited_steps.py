@@ -1,4 +1,4 @@
-"""Steps that begin from rest: their time waits for their record, however long (accounting A6)."""
+"""Steps after idle: their time waits for their record, however long (accounting A6)."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def prompts(
 
 
 @pytest.mark.parametrize(("told", "read"), [(True, False), (True, True), (False, True)])
-def test_six_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_they_took(
+def test_six_prompts_of_twenty_seconds_after_idle_are_accounted_in_full(
     told: bool, read: bool
 ) -> None:
-    """120 s of 180 are prefill, at their own place; nothing is cut, late, or booked twice."""
+    """120 s of 180 are prefill, at their own time; nothing is cut, late, or counted twice."""
     accounting, reporter, clock = played(told=told, read=read)
 
     prompts(accounting, reporter, clock, [20] * 6)
@@ -81,14 +81,14 @@ def test_six_prompts_of_twenty_seconds_from_rest_are_booked_as_long_as_they_took
 
     seconds = accounting.seconds()
     assert seconds["prefill"] == 120
-    assert seconds.get("unattributed", 0) <= 6  # the trail of a second behind each step
+    assert seconds.get("unattributed", 0) <= 6  # up to a second after each step
     assert accounting.cut(clock.now) == accounting.owed(clock.now) == 0
     assert accounting.unbalanced() == []
 
 
 @pytest.mark.parametrize(("told", "read"), [(True, False), (True, True), (False, True)])
-def test_each_minute_has_the_prefill_of_that_minute(told: bool, read: bool) -> None:
-    """The ratio of any window follows the engine: what a step takes lies where it was taken."""
+def test_prefill_is_accounted_at_the_time_it_ran(told: bool, read: bool) -> None:
+    """So that the ratio over any window is the engine's in that window."""
     accounting, reporter, clock = played(told=told, read=read)
     committed: list[tuple[float, float]] = []
 
@@ -101,7 +101,7 @@ def test_each_minute_has_the_prefill_of_that_minute(told: bool, read: bool) -> N
         assert prefill == pytest.approx(true, abs=0.1)
 
 
-def test_a_step_of_eighty_seconds_waits_though_its_device_is_quiet() -> None:
+def test_a_step_of_eighty_seconds_is_awaited_although_its_device_is_inactive() -> None:
     """A first request with prompt logprobs compiles for so long, on the CPU."""
     accounting, reporter, clock = played(told=True, read=True)
     clock.until(30)
@@ -116,7 +116,7 @@ def test_a_step_of_eighty_seconds_waits_though_its_device_is_quiet() -> None:
     assert accounting.cut(140) == 0
 
 
-def test_an_engine_that_says_nobody_waits_leaves_the_activity_to_a_stranger() -> None:
+def test_activity_without_requests_in_flight_is_a_foreign_process() -> None:
     accounting, _reporter, clock = played(told=True, read=True)
     clock.active.append((10, 100))
 
@@ -126,8 +126,8 @@ def test_an_engine_that_says_nobody_waits_leaves_the_activity_to_a_stranger() ->
     assert accounting.reasons(Use.UNATTRIBUTED)[Reason.STRANGER] == pytest.approx(60, abs=1.1)
 
 
-def test_a_stranger_holds_an_older_plugins_engine_for_five_minutes_and_no_longer() -> None:
-    """What no step claims is unattributed once, in its own place, and held up no more."""
+def test_a_foreign_process_holds_an_older_plugins_engine_for_at_most_five_minutes() -> None:
+    """Activity that no step claims is unattributed once, at its own time, and no longer awaited."""
     accounting, _reporter, clock = played(told=False, read=True)
     clock.active.append((10, 1000))
 
@@ -142,7 +142,7 @@ def test_a_stranger_holds_an_older_plugins_engine_for_five_minutes_and_no_longer
     assert accounting.reasons(Use.UNATTRIBUTED).keys() == {Reason.STRANGER}
 
 
-def test_activity_that_ends_without_a_record_is_unattributed_where_it_was() -> None:
+def test_activity_that_ends_without_a_record_is_unattributed_at_its_own_time() -> None:
     accounting, _reporter, clock = played(told=False, read=True)
     clock.active.append((20, 50))
 
@@ -156,8 +156,8 @@ def test_activity_that_ends_without_a_record_is_unattributed_where_it_was() -> N
     assert accounting.seconds()["idle"] == pytest.approx(40, abs=1.1)
 
 
-def test_a_step_goes_on_when_its_client_has_gone() -> None:
-    """The client gives up after 8 s; the engine ends its step of 30 s and says so then."""
+def test_a_step_is_accounted_in_full_after_its_client_disconnected() -> None:
+    """The client gives up after 8 s; the engine ends its step of 30 s and reports it then."""
     for read in (False, True):
         accounting, reporter, clock = played(told=True, read=read)
         clock.until(20)
@@ -173,8 +173,8 @@ def test_a_step_goes_on_when_its_client_has_gone() -> None:
         assert accounting.cut(70) == accounting.owed(70) == 0
 
 
-def test_a_promise_that_is_taken_back_without_a_step_is_not_waited_for_long() -> None:
-    """At once where the device is quiet, else for a minute."""
+def test_a_request_that_ends_without_a_step_is_not_awaited_for_long() -> None:
+    """Not at all where the device is inactive, else for a minute."""
     for read, at_most in ((True, 10), (False, 70)):
         accounting, _reporter, clock = played(told=True, read=read)
         clock.until(20)
@@ -187,8 +187,8 @@ def test_a_promise_that_is_taken_back_without_a_step_is_not_waited_for_long() ->
         assert accounting.seconds()["idle"] == accounting.watermark()
 
 
-def test_an_engine_that_dies_inside_a_long_step_leaves_its_time_unknown() -> None:
-    """Nothing says for how long the step ran: not idle, and not a stranger's."""
+def test_an_engine_that_dies_inside_a_long_step_leaves_its_time_unobserved() -> None:
+    """Nothing shows how long the step ran: neither idle nor a foreign process."""
     accounting, _reporter, clock = played(told=True, read=False)
     clock.until(20)
     clock.in_flight["e"] = 1
@@ -201,7 +201,7 @@ def test_an_engine_that_dies_inside_a_long_step_leaves_its_time_unknown() -> Non
     assert accounting.reasons(Use.UNOBSERVED)[Reason.NO_RECORD] == pytest.approx(15.5, abs=0.1)
 
 
-def test_where_devices_are_read_such_a_step_is_unattributed_once() -> None:
+def test_with_device_readings_the_step_of_a_dead_engine_is_unattributed_once() -> None:
     accounting, _reporter, clock = played(told=True, read=True)
     clock.active.append((20, 35.5))
     clock.until(20)
@@ -217,7 +217,7 @@ def test_where_devices_are_read_such_a_step_is_unattributed_once() -> None:
     assert accounting.unbalanced() == []
 
 
-def test_a_daemon_that_restarts_inside_a_long_step_loses_nothing_of_it() -> None:
+def test_a_long_step_is_accounted_in_full_across_a_daemon_restart() -> None:
     before, reporter, clock = played(told=True, read=False)
     clock.until(20)
     clock.in_flight["e"] = 1
@@ -237,8 +237,8 @@ def test_a_daemon_that_restarts_inside_a_long_step_loses_nothing_of_it() -> None
     assert accounting.cut(80) == accounting.owed(80) == 0
 
 
-def test_a_neighbour_on_the_device_waits_and_gets_its_own() -> None:
-    """Its watermark is its engines' least; steps of one may be known long before the other's."""
+def test_an_engine_sharing_the_device_waits_and_gets_its_own_share() -> None:
+    """A device's watermark is the least of its engines'; steps of one may be known much earlier."""
     accounting, a, b = NodeAccounting(), StepReporter("a", pid=1), StepReporter("b", pid=2)
     accounting.engine("a", Role.PREFILL)
     accounting.engine("b", Role.DECODE)
@@ -258,8 +258,8 @@ def test_a_neighbour_on_the_device_waits_and_gets_its_own() -> None:
     assert accounting.cut(60, "a") == accounting.cut(60, "b") == 0
 
 
-def test_a_neighbours_activity_is_no_sign_of_a_step() -> None:
-    """With an older plugin nobody says whose it is: an engine at rest holds nobody up."""
+def test_activity_of_an_engine_sharing_the_device_is_no_sign_of_a_step() -> None:
+    """An older plugin does not show whose it is: an idle engine holds no watermark."""
     accounting, a, b = NodeAccounting(), StepReporter("a", pid=1), StepReporter("b", pid=2)
     accounting.engine("a", Role.PREFILL)
     accounting.engine("b", Role.DECODE)
@@ -272,8 +272,8 @@ def test_a_neighbours_activity_is_no_sign_of_a_step() -> None:
     assert accounting.watermark() == 50
 
 
-def test_requests_that_wait_for_kv_are_no_step() -> None:
-    """The last record tells of them: what is in flight beyond it is what counts."""
+def test_requests_waiting_for_kv_are_not_awaited_as_a_step() -> None:
+    """The last record reports them: only requests in flight beyond those count."""
     accounting, reporter, clock = played(told=True, read=False)
     clock.until(5)
     accounting.step(reporter, reporter.step(5, 0, deferred=3))
@@ -310,8 +310,10 @@ def test_processes_of_one_engine_wait_for_their_own_requests() -> None:
 
 
 @pytest.mark.parametrize("first", [1, 2])
-def test_a_new_daemon_hears_all_processes_before_it_takes_an_engine_for_resting(first: int) -> None:
-    """The one without the request may beat first, in the middle of a step of the other's."""
+def test_a_new_daemon_treats_an_engine_as_idle_only_after_all_its_processes_reported(
+    first: int,
+) -> None:
+    """The process without the request may report first, during a step of the other's request."""
     before = NodeAccounting()
     before.engine(role=Role.PREFILL, pids=(1, 2))
     reporters = sorted((StepReporter(pid=1), StepReporter(pid=2)), key=lambda r: r.key.pid != first)
@@ -336,7 +338,7 @@ def test_a_new_daemon_hears_all_processes_before_it_takes_an_engine_for_resting(
     assert after.cut(80) == after.owed(80) == 0
 
 
-def test_a_process_that_has_ended_meanwhile_is_waited_for_some_seconds() -> None:
+def test_a_process_that_ended_during_the_restart_is_awaited_for_seconds_only() -> None:
     before = NodeAccounting()
     before.engine(role=Role.PREFILL, pids=(1, 2))
     reporters = [StepReporter(pid=1), StepReporter(pid=2)]
@@ -353,8 +355,8 @@ def test_a_process_that_has_ended_meanwhile_is_waited_for_some_seconds() -> None
     assert after.watermark() == 54
 
 
-def test_while_a_new_daemon_hears_all_processes_it_tells_no_step_of_the_hours_of_rest() -> None:
-    """What was committed before waits for nothing."""
+def test_a_new_daemon_awaits_no_step_over_the_idle_hours_before_it() -> None:
+    """Time that was committed before is not awaited."""
     before = NodeAccounting()
     before.engine(role=Role.PREFILL, pids=(1, 2))
     reporters = [StepReporter(pid=1), StepReporter(pid=2)]
@@ -372,8 +374,8 @@ def test_while_a_new_daemon_hears_all_processes_it_tells_no_step_of_the_hours_of
     assert account.unreported_step_seconds <= 10
 
 
-def test_a_process_that_ended_meanwhile_is_waited_for_from_the_first_beat_only() -> None:
-    """Its engine works for a minute, and rests as soon as any other after it."""
+def test_an_ended_process_is_awaited_only_from_the_first_heartbeat_on() -> None:
+    """Its engine works for a minute and then is idle as soon as any other."""
     before = NodeAccounting()
     before.engine(role=Role.PREFILL, pids=(1, 2))
     reporters = [StepReporter(pid=1), StepReporter(pid=2)]
@@ -394,8 +396,8 @@ def test_a_process_that_ended_meanwhile_is_waited_for_from_the_first_beat_only()
     assert after.watermark() == 89
 
 
-def test_of_several_ranks_one_that_works_holds_up_no_other() -> None:
-    """Nobody says which rank has a request; while one works, it is that one's."""
+def test_a_working_rank_does_not_hold_the_watermark_of_another() -> None:
+    """It is not reported which rank has a request; while one works, it is taken as that one's."""
     accounting = NodeAccounting(gpus=2)
     accounting.engine(role=Role.PREFILL, ranks=2)
     ranks = [StepReporter(index=index) for index in (0, 1)]
@@ -408,7 +410,7 @@ def test_of_several_ranks_one_that_works_holds_up_no_other() -> None:
     assert accounting.watermark("g0") == accounting.watermark("g1") == 54
 
 
-def test_beside_a_rank_that_works_a_devices_activity_shows_the_step_of_another() -> None:
+def test_device_activity_shows_the_step_of_a_rank_beside_a_working_one() -> None:
     accounting = NodeAccounting(gpus=2)
     accounting.engine(role=Role.PREFILL, ranks=2)
     ranks = [StepReporter(index=index) for index in (0, 1)]
@@ -428,8 +430,8 @@ def test_beside_a_rank_that_works_a_devices_activity_shows_the_step_of_another()
     assert accounting.watermark("g0") == accounting.watermark("g1") == 50
 
 
-def test_an_engine_that_comes_back_is_not_held_by_what_was_active_before() -> None:
-    """An older plugin's: its stranger held it up once, and its next process starts anew."""
+def test_a_restarted_engine_is_not_held_by_earlier_foreign_activity() -> None:
+    """With an older plugin: foreign activity held it once, and its next process starts afresh."""
     accounting, _reporter, clock = played(told=False, read=True)
     clock.active = [(10, 500), (520, 540)]
     clock.until(400)
@@ -447,7 +449,7 @@ def test_an_engine_that_comes_back_is_not_held_by_what_was_active_before() -> No
     assert accounting.cut(570) == 0
 
 
-def test_of_several_ranks_at_rest_all_wait_for_the_record_of_one() -> None:
+def test_all_idle_ranks_wait_for_the_record_of_one() -> None:
     accounting = NodeAccounting(gpus=2)
     accounting.engine(role=Role.PREFILL, ranks=2)
     ranks = [StepReporter(index=index) for index in (0, 1)]
@@ -467,8 +469,8 @@ def test_of_several_ranks_at_rest_all_wait_for_the_record_of_one() -> None:
     assert accounting.watermark("g0") == accounting.watermark("g1") == 54
 
 
-def test_a_promise_that_nothing_follows_is_given_up_after_ten_minutes() -> None:
-    """A hung engine with a living front end: as one that hangs in the middle of its work."""
+def test_a_request_without_a_record_is_given_up_after_ten_minutes() -> None:
+    """A hung engine with a live front end, like one that hangs in the middle of its work."""
     accounting, _reporter, clock = played(told=True, read=False)
     clock.until(20)
     clock.in_flight["e"] = 1
@@ -483,7 +485,7 @@ def test_a_promise_that_nothing_follows_is_given_up_after_ten_minutes() -> None:
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_how_long_a_step_is_awaited_is_told_and_explains_the_lag(told: bool) -> None:
+def test_the_awaited_step_time_is_reported_and_explains_the_lag(told: bool) -> None:
     accounting, reporter, clock = played(told=told, read=True)
 
     def waited() -> float | None:

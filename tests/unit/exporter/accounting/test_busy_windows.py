@@ -1,4 +1,4 @@
-"""How far back the fast gauges look: each engine as far as its own steps ask for."""
+"""How far back the fast gauges reach: each engine as far as its own steps require."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from disagg_exporter.model import Assignment, Device, EngineState, Phase, Role
 from support.accounting import StepReporter, ns
 
 
-def test_a_neighbours_long_steps_do_not_make_a_busy_engine_look_idle() -> None:
+def test_long_steps_of_one_engine_do_not_make_another_busy_engine_look_idle() -> None:
     ledger = Ledger()
     for gpu, engine, role in (("A", "p", Role.PREFILL), ("B", "d", Role.DECODE)):
         ledger.add_device(Device(gpu, 0, "H100", gpu), 0)
@@ -29,8 +29,8 @@ def test_a_neighbours_long_steps_do_not_make_a_busy_engine_look_idle() -> None:
     assert busy[Role.PREFILL, Phase.PREFILL] == pytest.approx(1.0, abs=0.01)
 
 
-def test_a_long_step_of_a_minute_ago_widens_nothing() -> None:
-    """An engine at rest asks to look back no further than one that never worked."""
+def test_a_long_step_of_a_minute_ago_does_not_widen_the_window() -> None:
+    """An idle engine needs no longer window than one that never worked."""
     ledger, reporter = Ledger(), StepReporter("p")
     ledger.add_device(Device("A", 0, "H100", "A"), 0)
     ledger.assign(Assignment("p", Role.PREFILL, ("A",), EngineState.READY, 0))

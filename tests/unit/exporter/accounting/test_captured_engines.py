@@ -18,7 +18,7 @@ from support.mixed_steps import accounted_seconds, median_error
         ("nixl_prefill", Role.PREFILL, Phase.PREFILL, Phase.DECODE),
     ],
 )
-def test_a_pure_engine_is_seen_as_pure_and_none_of_its_time_is_lost(
+def test_a_single_phase_engine_is_accounted_to_its_phase_without_loss(
     name: str, role: Role, own: Phase, other: Phase
 ) -> None:
     """≤ 1 % in the phase the engine never worked in, ≥ 99 % of the recorded time accounted."""
@@ -31,7 +31,7 @@ def test_a_pure_engine_is_seen_as_pure_and_none_of_its_time_is_lost(
     assert accounting.unbalanced() == []
 
 
-def test_a_decode_engine_that_prefills_locally_shows_its_leakage() -> None:
+def test_prefill_computed_by_a_decode_engine_is_accounted_as_prefill() -> None:
     """ExampleConnector hands over whole blocks only: most prompt tokens were computed here."""
     accounting, recorded, end = replay("example_decode", Role.DECODE)
     seconds = accounting.engine_seconds(end)
@@ -43,7 +43,7 @@ def test_a_decode_engine_that_prefills_locally_shows_its_leakage() -> None:
 @pytest.mark.parametrize(
     ("name", "overlapped", "within"), [("mixed", False, 0.05), ("mixed_async", True, 0.10)]
 )
-def test_chunks_between_decode_steps_are_booked_as_long_as_the_worker_held_them(
+def test_mixed_steps_are_accounted_for_as_long_as_the_worker_held_them(
     name: str, overlapped: bool, within: float
 ) -> None:
     """Recorded with the truth of each step by tests/integration/test_vllm_mixed.py."""
@@ -55,7 +55,7 @@ def test_chunks_between_decode_steps_are_booked_as_long_as_the_worker_held_them(
 
 
 @pytest.mark.parametrize("name", ["mixed", "mixed_async"])
-def test_what_steps_of_one_phase_teach_foresees_the_mixed_ones(name: str) -> None:
+def test_costs_learned_from_pure_steps_predict_recorded_mixed_steps(name: str) -> None:
     rows = read_capture(CAPTURES / f"{name}.steps.jsonl.gz")
 
     assert median_error(rows) <= 0.10
@@ -64,7 +64,7 @@ def test_what_steps_of_one_phase_teach_foresees_the_mixed_ones(name: str) -> Non
 # The price of a token
 
 
-def test_input_has_the_share_of_cost_that_the_steps_took() -> None:
+def test_the_input_share_of_cost_is_the_prefill_share_of_gpu_time() -> None:
     """28 % of the pair's GPU time; by OpenCost's formula it would be 83 %."""
     prefill, recorded_prefill, prefill_end = replay("nixl_prefill", Role.PREFILL)
     decode, recorded_decode, decode_end = replay("nixl_decode", Role.DECODE)

@@ -1,4 +1,4 @@
-"""What an engine's cost models tell of its steps is counted through all that it ever had."""
+"""Cost totals of an engine's steps go on across daemons and models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _interference(accounting: NodeAccounting, now: float) -> Interference:
     return account.interference
 
 
-def test_what_mixing_costs_goes_on_with_the_next_daemon() -> None:
+def test_interference_totals_continue_in_the_next_daemon() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(pids=(1,))
     now = _mix(accounting, reporter, 0.0, 1500)
@@ -58,8 +58,8 @@ def test_what_mixing_costs_goes_on_with_the_next_daemon() -> None:
     assert _interference(after, now).step_seconds > before.step_seconds > before.loss_seconds
 
 
-def test_what_mixing_costs_is_a_part_of_the_steps_of_which_it_was_known() -> None:
-    """Of all steps it would be less: those before it was known count nothing."""
+def test_interference_is_a_ratio_of_the_steps_for_which_it_was_known() -> None:
+    """As a ratio of all steps it would be too small: the first ones have no known cost."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine()
     early = _interference(accounting, _mix(accounting, reporter, 0.0, 1500))
@@ -75,7 +75,7 @@ def test_what_mixing_costs_is_a_part_of_the_steps_of_which_it_was_known() -> Non
     assert abs(at_first - since) < 0.02
 
 
-def test_what_mixing_costs_goes_on_with_the_next_model() -> None:
+def test_interference_totals_continue_with_the_next_model() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine()
     now = _mix(accounting, reporter, 0.0, 1500)
@@ -90,7 +90,7 @@ def test_what_mixing_costs_goes_on_with_the_next_model() -> None:
     assert _interference(accounting, now).loss_seconds > 1.8 * before.loss_seconds
 
 
-def test_what_was_expected_of_steps_goes_on_with_the_next_daemon_and_model() -> None:
+def test_expected_step_totals_continue_in_the_next_daemon_and_model() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(pids=(1,))
     now = _mix(accounting, reporter, 0.0, 1500)

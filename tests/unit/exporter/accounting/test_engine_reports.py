@@ -1,4 +1,4 @@
-"""Whose tokens are, of an engine that was several things."""
+"""To which assignment an engine's tokens belong when it had several."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _tokens(*t_ns: int) -> Tokens:
     return Tokens(np.array(t_ns), np.ones(len(t_ns), np.int64), np.zeros(len(t_ns), np.int64))
 
 
-def test_tokens_are_of_what_the_engine_was_when_it_told_them() -> None:
+def test_tokens_belong_to_the_assignment_at_the_time_of_their_report() -> None:
     owners = AssignmentHistory(_as(Role.PREFILL, 0))
     owners.add(_as(Role.DECODE, 10))
 
@@ -39,7 +39,7 @@ def test_tokens_are_of_what_the_engine_was_when_it_told_them() -> None:
     ]
 
 
-def test_an_engine_that_changes_for_ever_and_tells_nothing_is_not_remembered_for_ever() -> None:
+def test_the_assignment_history_of_a_silent_engine_is_bounded() -> None:
     owners, roles = AssignmentHistory(_as(Role.DECODE, 0)), (Role.PREFILL, Role.DECODE)
     for t_ns in range(1000):
         owners.add(_as(roles[t_ns % 2], t_ns))
@@ -54,7 +54,7 @@ def _token_account(accounting: NodeAccounting) -> TokenAccount:
     return account
 
 
-def test_the_time_beside_a_nodes_tokens_is_of_engines_that_report_them() -> None:
+def test_the_time_of_node_tokens_is_of_engines_that_report_them() -> None:
     """One engine of two reports its tokens; the other works as long and reports none."""
     accounting = NodeAccounting(gpus=2)
     told, silent = StepReporter("told"), StepReporter("silent", 2)
@@ -87,8 +87,8 @@ def test_the_time_of_a_follower_counts_for_its_leaders_tokens() -> None:
     assert sum(each.slice_ns for each in accounts) > 20 * SLICE_NS_PER_GPU_SECOND
 
 
-def test_a_model_that_is_forgotten_begins_anew_with_time_and_tokens_alike() -> None:
-    """Its engines may have worked in a role in which they told of no token yet."""
+def test_a_forgotten_model_restarts_time_and_tokens_together() -> None:
+    """Its engines may have worked in a role in which they reported no token yet."""
     node, engine = NodeTokens(), _as(Role.DECODE, 0)
     node.count_time(Role.DECODE, Phase.DECODE, (engine.model_name, engine.engine_namespace), 7)
     node.forget_model(engine.model_name)

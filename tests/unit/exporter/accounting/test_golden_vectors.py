@@ -12,7 +12,7 @@ from support.accounting import NodeAccounting, StepReporter, ns
 
 
 def test_a_step_holds_its_device_from_start_to_end() -> None:
-    """A2: one prefill of 2 s, reported at 10 s, and its engine rests otherwise."""
+    """A2: one prefill of 2 s, reported at 10 s, and its engine is idle otherwise."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.PREFILL)
     accounting.beat(reporter, 0)
@@ -74,8 +74,8 @@ def test_a_ten_second_prefill_from_idle_is_carried_not_lost() -> None:
     assert accounting.cut(45) == 0
 
 
-def test_a_running_engine_holds_the_watermark_whatever_its_heartbeat_says() -> None:
-    """A6: a heartbeat does not commit while the last record promised more work."""
+def test_a_running_engine_holds_the_watermark_despite_its_heartbeats() -> None:
+    """A6: a heartbeat does not commit while the last record reported pending work."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.step(reporter, reporter.decode(10, 1, running=1))
@@ -105,7 +105,7 @@ def test_a_long_step_holds_the_watermark_no_longer_than_ten_minutes() -> None:
 
 
 def test_debt_beyond_a_minute_is_cut_and_counted() -> None:
-    """A2: 100 s of steps reported late owe at most 60 s; the rest is cut, and said."""
+    """A2: 100 s of steps reported late owe at most 60 s; the rest is cut and reported."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.beat(reporter, 0)
@@ -124,7 +124,7 @@ def test_debt_beyond_a_minute_is_cut_and_counted() -> None:
     assert accounting.unbalanced() == []
 
 
-def test_k_engines_on_a_device_share_each_instant() -> None:
+def test_engines_on_one_device_share_each_instant() -> None:
     """A3: 2 s of A, of which 1 s together with B: A has 1.5, B has 0.5."""
     accounting, a, b = NodeAccounting(), StepReporter("a", pid=1), StepReporter("b", pid=2)
     accounting.engine("a", Role.PREFILL)
@@ -205,7 +205,7 @@ def test_the_phase_of_a_step(counts: dict[str, object], expected: dict[str, floa
     assert accounting.seconds() == {**expected, "idle": 13}
 
 
-def test_a_mixed_step_is_divided_by_what_the_steps_before_it_cost() -> None:
+def test_a_mixed_step_is_divided_by_costs_learned_from_earlier_steps() -> None:
     """A4: a prompt token takes 0.1 ms here and a next token 1 ms; counts would say 0.9 prefill."""
     accounting, reporter, t = NodeAccounting(), StepReporter(), 0.0
     accounting.engine()
@@ -227,8 +227,8 @@ def test_a_mixed_step_is_divided_by_what_the_steps_before_it_cost() -> None:
     assert prefill == pytest.approx(0.018, rel=0.05)
 
 
-def test_idle_says_why() -> None:
-    """A5: host gap while work is promised, KV wait while only transfers are, else no request."""
+def test_idle_time_has_its_reason() -> None:
+    """A5: host gap while work is pending, KV wait while only transfers are, else no request."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.beat(reporter, 0)
@@ -245,7 +245,7 @@ def test_idle_says_why() -> None:
     }
 
 
-def test_starting_and_draining_are_idle_by_name_and_roleless() -> None:
+def test_starting_and_draining_are_idle_reasons_without_a_role() -> None:
     """A5, A7: a GPU has no role until its engine is ready, and from the start of its drain."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.PREFILL, state=EngineState.STARTING)
@@ -267,8 +267,8 @@ def test_starting_and_draining_are_idle_by_name_and_roleless() -> None:
     }
 
 
-def test_death_commits_at_once() -> None:
-    """A6: nothing can follow a death, so nothing is waited for."""
+def test_the_end_of_an_engine_commits_at_once() -> None:
+    """A6: no record can follow, so none is awaited."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.step(reporter, reporter.decode(10, 1, running=1))
@@ -279,7 +279,7 @@ def test_death_commits_at_once() -> None:
     assert accounting.seconds() == {"decode": 1, "idle": 9.5}
 
 
-def test_an_engine_that_is_gone_has_no_watermark_to_fall_behind() -> None:
+def test_a_gone_engine_has_no_watermark() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.step(reporter, reporter.decode(10, 1))
@@ -290,7 +290,7 @@ def test_an_engine_that_is_gone_has_no_watermark_to_fall_behind() -> None:
     assert (living.watermark_ns, gone.watermark_ns) == (0, None)
 
 
-def test_a_restarted_engine_is_counted_on_under_its_name() -> None:
+def test_a_restarted_engine_continues_the_seconds_of_its_name() -> None:
     """A new process counts from its own zero; the engine's seconds go on."""
     accounting, first, second = (
         NodeAccounting(),
@@ -312,8 +312,8 @@ def test_a_restarted_engine_is_counted_on_under_its_name() -> None:
     assert accounting.lost(40) == 0
 
 
-def test_silence_is_unobserved_and_frees_the_watermark() -> None:
-    """A6: 30 s without a word, then the engine no longer holds its device's accounting open."""
+def test_time_without_records_is_unobserved_and_frees_the_watermark() -> None:
+    """A6: after 30 s without a message the engine no longer holds its device's accounting open."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.beat(reporter, 10)
@@ -327,8 +327,8 @@ def test_silence_is_unobserved_and_frees_the_watermark() -> None:
     assert accounting.reasons(Use.UNOBSERVED) == {Reason.NO_RECORD: 31}
 
 
-def test_silence_on_a_host_without_gpus_is_unobserved_too() -> None:
-    """A1, A6: a pseudo-device tells nothing itself; that nobody else uses it says what rest is."""
+def test_time_without_records_is_unobserved_without_gpus_too() -> None:
+    """A1, A6: a pseudo-device reports nothing itself; no other engine uses it."""
     ledger, reporter = Ledger(), StepReporter()
     ledger.add_device(pseudo_device("e", 0), 0)
     ready = Assignment("e", Role.DECODE, ("cpu-e",), EngineState.READY, ns(10))
@@ -345,7 +345,7 @@ def test_silence_on_a_host_without_gpus_is_unobserved_too() -> None:
 
 
 def test_activity_without_records_is_unattributed() -> None:
-    """A6: a ready engine that tells nothing, on a device that is seen working."""
+    """A6: a ready engine that reports nothing, on a device that is observed active."""
     accounting = NodeAccounting()
     accounting.engine(role=Role.DECODE)
     accounting.activity(0, 30, 0.5)
@@ -356,7 +356,7 @@ def test_activity_without_records_is_unattributed() -> None:
     assert accounting.unbalanced() == []
 
 
-def test_activity_of_a_stranger_is_unattributed() -> None:
+def test_activity_of_a_foreign_process_is_unattributed() -> None:
     """A5: a device without engines that works all the time."""
     accounting = NodeAccounting()
     accounting.activity(0, 30, 1.0)
@@ -366,7 +366,7 @@ def test_activity_of_a_stranger_is_unattributed() -> None:
 
 
 def test_activity_beside_spans_is_explained_by_them() -> None:
-    """A5: samples that touch a span, or may still average over one, are not a stranger's."""
+    """A5: samples that touch a span, or may still average over one, are no foreign activity."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.beat(reporter, 0)
@@ -392,7 +392,7 @@ def test_blocks_are_committed_whole() -> None:
     assert accounting.watermark() == 10
 
 
-def test_a_device_nobody_reads_and_nobody_uses_is_unobserved() -> None:
+def test_a_device_without_readings_and_engines_is_unobserved() -> None:
     """Invariant c: what is not known is not zero."""
     accounting = NodeAccounting()
     accounting.advance(16)
@@ -402,7 +402,7 @@ def test_a_device_nobody_reads_and_nobody_uses_is_unobserved() -> None:
 
 
 def test_lost_records_are_restored_from_the_running_totals() -> None:
-    """Invariant e: a missing decode step of 2 s between two heard ones."""
+    """Invariant e: a missing decode step of 2 s between two received ones."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.beat(reporter, 0)
@@ -433,7 +433,7 @@ def test_a_lost_last_record_is_restored_by_the_next_heartbeat() -> None:
 
 
 def test_a_heartbeat_that_overtakes_its_record_counts_it_once() -> None:
-    """Invariant e: heard before the record it names, and stamped before it too."""
+    """Invariant e: received before the record it names, and stamped before it too."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.beat(reporter, 0)
@@ -494,7 +494,7 @@ def test_waiting_for_remote_kv_does_not_join_overlapped_records() -> None:
 
 
 def test_a_new_daemon_starts_from_the_plugins_totals() -> None:
-    """Invariant b: what happened before we listened is counted nowhere."""
+    """Invariant b: steps before the daemon listened are counted nowhere."""
     accounting, reporter = NodeAccounting(), StepReporter()
     for t in range(1, 50):
         reporter.decode(-50 + t, 0.9)
@@ -510,7 +510,7 @@ def test_a_new_daemon_starts_from_the_plugins_totals() -> None:
 
 
 def test_an_engine_adopted_in_mid_step_holds_its_watermark() -> None:
-    """A6: the hello of its plugin tells what the last step left running."""
+    """A6: the hello of its plugin reports the requests left running by the last step."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.PREFILL)
     accounting.ledger.heartbeat(
@@ -528,7 +528,7 @@ def test_an_engine_adopted_in_mid_step_holds_its_watermark() -> None:
     assert accounting.seconds() == {"prefill": 15, "idle": 19}
 
 
-def test_a_role_change_splits_the_books_at_its_instant() -> None:
+def test_a_role_change_splits_the_accounts_at_its_instant() -> None:
     """A7: seconds before belong to the old role, seconds after to the new one."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.PREFILL)
@@ -578,8 +578,8 @@ def test_a_slow_engine_beside_a_fast_one_holds_their_common_device() -> None:
     assert accounting.unbalanced() == []
 
 
-def test_what_an_engine_told_is_summed_over_its_processes() -> None:
-    """Held against what was booked, it shows what measuring lost."""
+def test_the_reported_totals_of_an_engine_are_summed_over_its_processes() -> None:
+    """Compared with the accounted seconds, they show what measuring lost."""
     accounting, first, second = (
         NodeAccounting(gpus=2),
         StepReporter(pid=1, incarnation=1),
@@ -601,8 +601,8 @@ def test_what_an_engine_told_is_summed_over_its_processes() -> None:
     assert sum(account.gpu_seconds.values()) == 2 * sum(account.reported.elapsed_ns) / 1e9
 
 
-def test_the_loss_of_the_last_record_holds_no_watermark() -> None:
-    """The record that emptied the engine is lost; each heartbeat after it says that it is empty."""
+def test_a_lost_last_record_does_not_hold_the_watermark() -> None:
+    """The record that emptied the engine is lost; each heartbeat after it reports it empty."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine()
     accounting.beat(reporter, 0)
@@ -617,12 +617,12 @@ def test_the_loss_of_the_last_record_holds_no_watermark() -> None:
     assert accounting.lost(29) == 1
 
 
-def test_a_stream_first_heard_in_a_batch_has_told_as_much_as_one_heard_step_by_step() -> None:
+def test_a_stream_first_received_in_a_batch_has_the_totals_of_its_later_steps() -> None:
     accounting, reporter = NodeAccounting(gpus=1), StepReporter()
     accounting.engine(role=Role.DECODE)
     steps = [reporter.decode(t, 1) for t in (1, 2, 3)]
     accounting.ledger.steps(reporter.key, rows_of(steps), now_ns=ns(3))
     [account] = accounting.ledger.engine_accounts(0)
 
-    # What had been told before the first of them is another's: the first is where we begin.
+    # Totals up to the first record are not counted: it sets where counting begins.
     assert account.reported.steps == (0, 2, 0, 0)

@@ -1,4 +1,4 @@
-"""Overlapped engines whose plugin adds up held time: what is lost of them has a length."""
+"""Overlapped engines whose plugin adds up held time: lost records have a length."""
 
 from __future__ import annotations
 
@@ -97,17 +97,17 @@ def engine(*, held_totals: bool = True) -> Overlapped:
     return overlapped
 
 
-def test_a_step_is_held_from_record_to_record_and_the_first_after_a_rest_for_its_wait() -> None:
+def test_a_step_is_held_from_record_to_record_and_the_first_after_idle_for_its_elapsed() -> None:
     running = engine()
     running.play([Event(5, elapsed=0.2), Event(0.3), Event(0.4, running=0), Event(7, elapsed=0.1)])
 
     assert running.held == {Phase.PREFILL: 0, Phase.DECODE: pytest.approx(0.2 + 0.3 + 0.4 + 0.1)}
 
 
-def test_a_state_between_two_steps_is_part_of_the_second() -> None:
+def test_a_state_record_between_two_steps_is_part_of_the_second() -> None:
     running = engine()
     running.play([Event(5, elapsed=0.2), Event(0.3, counted=False), Event(0.4, context_tokens=9)])
-    # What waits for its first step holds nothing yet but the devices; what has gone held them.
+    # A wait for a first step counts only with a step; time until the requests ended is held.
     running.play([Event(1, counted=False, running=0), Event(3, counted=False), Event(0.5)])
 
     assert running.held == {
@@ -130,8 +130,8 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_whole_streams_are_accounted_alike_by_either_plugin(events: list[Event]) -> None:
-    """Only which phase a state between two steps belongs to is known better."""
+def test_complete_streams_are_accounted_alike_with_either_plugin(events: list[Event]) -> None:
+    """Only the phase of a state record between two steps is known more precisely."""
     sums = []
     for held_totals in (True, False):
         running = engine(held_totals=held_totals)
@@ -146,7 +146,7 @@ def test_whole_streams_are_accounted_alike_by_either_plugin(events: list[Event])
 
 
 @given(EVENTS, EVENTS, EVENTS, st.booleans(), st.booleans())
-def test_what_is_lost_or_told_to_no_daemon_is_made_good(
+def test_lost_and_unreceived_records_are_restored_from_the_held_totals(
     before: list[Event], lost: list[Event], after: list[Event], dies: bool, beats: bool
 ) -> None:
     running = engine()
@@ -169,8 +169,8 @@ def test_what_is_lost_or_told_to_no_daemon_is_made_good(
 
 
 @pytest.mark.parametrize("absent", [5.0, 600.0])
-def test_an_older_plugin_tells_no_length_and_none_is_made_up(absent: float) -> None:
-    """A span does not reach across an absence: the engine may have rested meanwhile."""
+def test_lost_records_of_an_older_plugin_have_no_invented_length(absent: float) -> None:
+    """A span does not reach across an absence: the engine may have been idle meanwhile."""
     running = engine(held_totals=False)
     running.play([Event(0.5)] * 40)
     running.accounting.advance(running.now)

@@ -1,4 +1,4 @@
-"""Numbers that no engine means move nobody's accounting but its own, and those only forward."""
+"""Absurd numbers change only the sending engine's own accounts, and those only forward."""
 
 from __future__ import annotations
 
@@ -58,8 +58,10 @@ HERE = EngineStatus(
 
 
 @given(st.lists(st.tuples(RECORDS, st.sampled_from([0.0, 0.0, 0.5, 8.0])), max_size=30))
-def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float]]) -> None:
-    """Invariants a and b, and nobody stumbles."""
+def test_any_numbers_of_an_engine_keep_the_accounting_balanced_and_growing(
+    records: list[tuple[wire.Record, float]],
+) -> None:
+    """Invariants a and b, and no exception."""
     accounting, capacity_model, now = NodeAccounting(), CapacityModel(0.05), 5.0
     accounting.engine()
     capacity_model.advance([HERE], ns(now))
@@ -84,7 +86,7 @@ def test_whatever_numbers_an_engine_sends(records: list[tuple[wire.Record, float
             before = _grown(accounting, now, before)
 
 
-def test_an_engine_that_begins_ever_new_streams_is_heard_on_the_first_thousand() -> None:
+def test_an_engine_is_counted_on_its_first_1024_streams_only() -> None:
     accounting = NodeAccounting()
     accounting.engine()
     for incarnation in range(2000):
@@ -97,8 +99,8 @@ def test_an_engine_that_begins_ever_new_streams_is_heard_on_the_first_thousand()
     assert account.reported.steps[wire.GENERATION] == 1024
 
 
-def test_records_that_let_no_time_be_frozen_are_not_kept_for_minutes() -> None:
-    """A promise of work, and then records that are stamped at that very moment."""
+def test_many_records_of_one_instant_do_not_hold_the_timeline_open() -> None:
+    """A record with pending work, and then records stamped at that very moment."""
     timeline, reporter = StepTimeline(0, Rules()), StepReporter()
     timeline.add(reporter.key, reporter.decode(1.0, 0.001, running=1), now_ns=ns(1))
     rows = rows_of([reporter.decode(1.0, 0.0)]).repeat(140_000)
@@ -112,7 +114,7 @@ def test_records_that_let_no_time_be_frozen_are_not_kept_for_minutes() -> None:
     assert timeline.mark_ns == ns(14)
 
 
-def test_the_gauges_look_back_on_so_many_steps_and_no_more() -> None:
+def test_the_recent_window_keeps_a_bounded_number_of_steps() -> None:
     recents, count = RecentWindow(), 2**17
     recents.add_one(ns(600), ns(600), DECODE)
     t_ns = ns(600) + np.arange(count) * 1000

@@ -145,7 +145,7 @@ def test_nothing_exported_ever_goes_down(events: list[tuple[Any, ...]]) -> None:
 
 @given(EVENTS)
 def test_engine_seconds_are_the_devices_busy_seconds(events: list[tuple[Any, ...]]) -> None:
-    """Invariant d, the other way round: what engines used is what devices were busy with."""
+    """Invariant d, the other way round: the seconds of engines are the busy seconds of devices."""
 
     def check(accounting: NodeAccounting, now: float) -> None:
         engines = sum(
@@ -196,7 +196,7 @@ def test_order_and_duplication_of_records_change_nothing(
 
 
 @given(STEPS, st.sets(st.integers(0, 13)))
-def test_lost_records_cost_nothing_but_their_own_detail(
+def test_lost_records_are_restored_by_phase_from_the_running_totals(
     lengths: list[tuple[float, bool]], lost: set[int]
 ) -> None:
     """Invariant e: running totals restore time and tokens by phase, exactly for pure steps."""

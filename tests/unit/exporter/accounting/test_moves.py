@@ -1,4 +1,4 @@
-"""Engines whose devices change under them: no second is lost where they were (accounting A2)."""
+"""Engines whose devices change: no second on their former devices is lost (accounting A2)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from disagg_exporter.model import EngineState, Method, Phase, Role
 from support.accounting import NodeAccounting, StepReporter
 
 
-def test_tokens_from_before_a_change_of_role_stay_with_the_role_they_had() -> None:
-    """Like the seconds, on any timeline: what was done before 10 s was decode's."""
+def test_tokens_from_before_a_role_change_stay_with_the_former_role() -> None:
+    """Like the seconds, on any timeline: tokens from before 10 s are decode's."""
     for by_window in (False, True):
         accounting, reporter = NodeAccounting(), StepReporter()
         accounting.engine(role=Role.DECODE, model="old")
@@ -38,7 +38,7 @@ def test_tokens_from_before_a_change_of_role_stay_with_the_role_they_had() -> No
         assert tokens == {(Role.DECODE, "old"): 200, (Role.PREFILL, "new"): 200}
 
 
-def test_steps_from_before_a_move_are_booked_where_they_ran() -> None:
+def test_steps_from_before_a_move_are_accounted_to_the_former_device() -> None:
     """A second of decode every two, reported as it ends; the engine moves at 10 s."""
     accounting, reporter = NodeAccounting(gpus=2), StepReporter()
     accounting.engine(role=Role.DECODE, gpus=["g0"])
@@ -57,7 +57,7 @@ def test_steps_from_before_a_move_are_booked_where_they_ran() -> None:
     assert accounting.unbalanced() == []
 
 
-def test_a_step_during_a_move_is_booked_on_both_sides_of_it() -> None:
+def test_a_step_during_a_move_is_split_between_both_devices() -> None:
     """A prefill from 7 to 15 s; the engine is given another device at 10 s, and keeps none."""
     accounting, reporter = NodeAccounting(gpus=2), StepReporter()
     accounting.engine(role=Role.PREFILL, gpus=["g0"])
@@ -75,7 +75,7 @@ def test_a_step_during_a_move_is_booked_on_both_sides_of_it() -> None:
     assert accounting.seconds("g1")["prefill"] == 5
 
 
-def test_a_device_that_an_engine_left_waits_for_it_no_longer_than_it_must() -> None:
+def test_a_device_waits_for_an_engine_that_left_only_until_its_steps_are_known() -> None:
     """Once all that the engine did there is known, the device's accounting goes on without it."""
     accounting, reporter = NodeAccounting(gpus=2), StepReporter()
     accounting.engine(role=Role.DECODE, gpus=["g0"])
@@ -91,8 +91,8 @@ def test_a_device_that_an_engine_left_waits_for_it_no_longer_than_it_must() -> N
     assert accounting.watermark("g1") == 14
 
 
-def test_an_engine_that_dies_and_is_elsewhere_before_the_next_look() -> None:
-    """Its last second before the death is its own, whatever devices its next process has."""
+def test_an_engine_restarted_on_another_device_keeps_its_last_seconds_on_the_first() -> None:
+    """The seconds before its exit stay, whatever devices its next process has."""
     accounting, first = NodeAccounting(gpus=2), StepReporter(pid=1)
     accounting.engine(role=Role.DECODE, gpus=["g0"])
     accounting.beat(first, 0)
@@ -104,7 +104,7 @@ def test_an_engine_that_dies_and_is_elsewhere_before_the_next_look() -> None:
     assert accounting.seconds("g0")["decode"] == 4
 
 
-def test_a_phase_that_takes_over_a_device_has_it_from_then_on() -> None:
+def test_a_device_moved_to_another_engine_is_accounted_to_it_from_then_on() -> None:
     """A decode engine grows by the device that a prefill engine gives up at 10 s."""
     accounting = NodeAccounting(gpus=2)
     prefill, decode = StepReporter("p", pid=1), StepReporter("d", pid=2)
@@ -134,7 +134,7 @@ MOVES = st.lists(
 
 
 @given(MOVES)
-def test_moves_change_where_time_is_booked_and_never_how_much(
+def test_moves_change_on_which_device_time_is_accounted_and_never_how_much(
     moves: list[tuple[float, str]],
 ) -> None:
     """A device's worth of decode a step is on one device or on two, and on none is it twice."""
@@ -161,7 +161,7 @@ def test_moves_change_where_time_is_booked_and_never_how_much(
     assert accounting.unbalanced() == []
 
 
-def test_engines_that_come_and_go_leave_nothing_behind_but_their_seconds() -> None:
+def test_forgotten_engines_leave_no_memory_behind() -> None:
     """Pods have ever new names; each of these owes step time when it goes."""
     accounting, now, sizes = NodeAccounting(gpus=2), 0.0, {}
     for number in range(1, 61):
@@ -183,7 +183,7 @@ def test_engines_that_come_and_go_leave_nothing_behind_but_their_seconds() -> No
 
 
 @pytest.mark.parametrize("method", [Method.STEPS, Method.ENGINE_TIMERS])
-def test_an_engine_whose_devices_nobody_knows_takes_no_memory(method: Method) -> None:
+def test_an_engine_with_unknown_devices_takes_no_growing_memory(method: Method) -> None:
     """No device ever reads its timeline, so there is nothing to keep it for."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(gpus=[])

@@ -1,7 +1,7 @@
-"""No second of a device is counted twice, as a step's and as nobody's, whatever came when.
+"""No second of a device is counted twice, as a step's and as unattributed, in any order.
 
-The truth is known: when the steps of engines and the strangers on a GPU ran. Histories have long
-steps from rest, plugins that tell of requests in flight and older ones, daemons and engines that
+The truth is known: when engine steps and foreign processes ran on a GPU. Histories have long
+steps after idle, plugins that report requests in flight and older ones, daemons and engines that
 die.
 """
 
@@ -125,10 +125,10 @@ EVENTS = st.lists(
 )
 @example([("rest", 15), ("stranger", 60), ("rest", 20), ("step", 0, 30, False)], (False, False))
 @example([("rest", 15), ("step", 0, 30, True), ("rest", 5), ("restart", 5)], (True, True))
-def test_what_is_counted_as_used_was_used(
+def test_accounted_use_never_exceeds_true_use(
     events: list[tuple[object, ...]], tells: tuple[bool, bool]
 ) -> None:
-    """Steps' and nobody's seconds together are no more than the GPU was in use."""
+    """Step seconds and unattributed seconds together are no more than the GPU was in use."""
     story = Story(tells)
     for event in events:
         match event:
@@ -155,10 +155,10 @@ def test_what_is_counted_as_used_was_used(
     ),
     st.booleans(),
 )
-def test_steps_from_rest_lose_nothing_where_the_plugin_tells_of_requests(
+def test_steps_after_idle_lose_nothing_when_the_plugin_reports_requests_in_flight(
     steps: list[tuple[int, int, bool]], shared: bool
 ) -> None:
-    """However long they are, clients that give up or not, a neighbour on the device or not."""
+    """However long they are, with or without clients that give up or a second engine."""
     story = Story((True, True))
     if not shared:
         story.gone.add(1)
@@ -173,7 +173,7 @@ def test_steps_from_rest_lose_nothing_where_the_plugin_tells_of_requests(
     assert story.accounting.cut(story.now, "a") == story.accounting.owed(story.now, "a") == 0
 
 
-def test_a_follower_beside_a_long_step_gets_its_devices_activity_and_nobody_that_again() -> None:
+def test_a_followers_device_activity_beside_a_long_step_is_accounted_once() -> None:
     """It has no records: the activity of its own GPU is its time, while its leader's step waits."""
     accounting, leader = NodeAccounting(gpus=2), StepReporter("leader")
     accounting.engine("leader", Role.PREFILL, ["g0"])

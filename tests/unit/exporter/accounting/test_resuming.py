@@ -1,4 +1,4 @@
-"""Accounting that goes on in another daemon: what an absence costs, and what it must not."""
+"""Accounting continued by another daemon: what an absence costs, and what it must not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def unheard(reporter: StepReporter, start: float, end: float, elapsed: float = 0
 
 
 @pytest.mark.parametrize("absent", [0.02, 30.0, 600.0, 86400.0])
-def test_what_a_busy_engine_did_without_a_daemon_is_told_by_its_totals(absent: float) -> None:
+def test_work_of_a_busy_engine_without_a_daemon_is_restored_from_its_totals(absent: float) -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine()
     decoding(accounting, reporter, 0, 20)
@@ -53,7 +53,7 @@ def test_what_a_busy_engine_did_without_a_daemon_is_told_by_its_totals(absent: f
     assert after.tokens(back + 20)[Phase.DECODE] == 200 + 10 + 140
 
 
-def test_time_of_an_absence_that_no_total_claims_is_unobserved() -> None:
+def test_time_without_a_daemon_that_no_total_claims_is_unobserved() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine()
     decoding(accounting, reporter, 0, 20)
@@ -71,8 +71,8 @@ def test_time_of_an_absence_that_no_total_claims_is_unobserved() -> None:
     assert after.reasons(Use.UNOBSERVED) == {Reason.NO_DAEMON: 26}
 
 
-def test_rest_that_the_daemon_before_saw_stays_idle() -> None:
-    """Of the time below the watermark's delay only the successor can say so."""
+def test_idle_time_observed_by_the_previous_daemon_stays_idle() -> None:
+    """Of the time above the watermark only the successor can account it."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine()
     accounting.step(reporter, reporter.decode(10, 1))
@@ -88,8 +88,8 @@ def test_rest_that_the_daemon_before_saw_stays_idle() -> None:
     assert after.reasons(Use.IDLE) == {Reason.NO_REQUEST: 23}
 
 
-def test_what_gets_lost_long_after_an_absence_is_counted_as_lost() -> None:
-    """Its engine has said since that nothing was missed while no daemon ran."""
+def test_records_lost_after_an_absence_are_counted_as_lost() -> None:
+    """The engine has reported since that nothing was missed while no daemon ran."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine()
     accounting.step(reporter, reporter.decode(10, 1))
@@ -121,7 +121,7 @@ def test_a_device_without_an_engine_was_unobserved_while_no_daemon_ran() -> None
     assert after.watermark() == 50
 
 
-def test_an_engine_that_died_meanwhile_ends_with_the_absence() -> None:
+def test_an_engine_that_died_without_a_daemon_ends_with_the_absence() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(pids=(1,))
     decoding(accounting, reporter, 0, 20)
@@ -138,7 +138,7 @@ def test_an_engine_that_died_meanwhile_ends_with_the_absence() -> None:
 
 
 @pytest.mark.parametrize("every", [3.0, 11.0])
-def test_daemons_that_die_again_and_again_lose_nothing(every: float) -> None:
+def test_repeated_daemon_restarts_lose_nothing(every: float) -> None:
     """A group of two GPUs, and two engines on one GPU, on the node's grid of 5 s; 1 s without each.
 
     Those that die every 3 s commit nothing between.
@@ -192,8 +192,8 @@ def test_daemons_that_die_again_and_again_lose_nothing(every: float) -> None:
         assert set(accounting.reasons(Use.UNOBSERVED, gpu)) <= {Reason.NO_DAEMON}
 
 
-def test_the_energy_of_an_absence_is_unobserved_and_of_the_rest_before_it_idle() -> None:
-    """Also where no engine holds the device's accounts up until it has been read."""
+def test_energy_of_an_absence_is_unobserved_and_of_idle_time_before_it_idle() -> None:
+    """Also where no engine holds the device's watermark until it has been read."""
     accounting = NodeAccounting()
     accounting.activity(0, 20, 0.0)
     accounting.power(0, 20, 50.0)
@@ -211,8 +211,8 @@ def test_the_energy_of_an_absence_is_unobserved_and_of_the_rest_before_it_idle()
     assert joules["idle"] == pytest.approx(1000, abs=10)
 
 
-def test_what_was_cut_on_a_device_that_is_no_more_stays_counted() -> None:
-    """And what it still owed counts as cut: nobody can pay it."""
+def test_step_time_cut_on_a_removed_device_stays_counted() -> None:
+    """And what it still owed counts as cut: no device can pay it."""
     accounting, reporter = NodeAccounting(gpus=2), StepReporter()
     accounting.engine()
     for t in range(101):

@@ -1,4 +1,4 @@
-"""Golden vectors of engines that tell sums over a stretch of time, and of changes of source."""
+"""Golden vectors of engines that report sums over a stretch of time, and of source changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_page_window_holds_the_device_as_long_as_it_was_active() -> None:
     assert accounting.engine_seconds(5) == {Phase.PREFILL: 0.6, Phase.DECODE: 0.6}
 
 
-def test_activity_that_the_engine_explains_is_no_strangers() -> None:
+def test_activity_explained_by_the_engine_is_not_unattributed() -> None:
     accounting = _paged()
     accounting.activity(0, 1, 0.0)
     accounting.window(0, 1)
@@ -47,7 +47,7 @@ def test_activity_that_the_engine_explains_is_no_strangers() -> None:
     assert accounting.reasons(Use.UNATTRIBUTED) == {}
 
 
-def test_a_sample_that_ends_after_its_page_is_booked_with_the_next() -> None:
+def test_a_sample_that_ends_after_its_page_is_accounted_with_the_next() -> None:
     accounting = _paged()
     accounting.activity(0, 2, 1.0)
     accounting.window(0, 0.95, 1.0, running=1)
@@ -57,7 +57,7 @@ def test_a_sample_that_ends_after_its_page_is_booked_with_the_next() -> None:
     assert accounting.seconds() == {"prefill": 2.0, "idle": 3.0}
 
 
-def test_an_engine_on_four_devices_uses_their_activity_together() -> None:
+def test_an_engine_on_four_devices_is_accounted_by_their_mean_activity() -> None:
     accounting = _paged(gpus=4)
     for gpu, ratio in zip(accounting.gpus, (1.0, 0.5, 0.5, 0.0), strict=True):
         accounting.activity(0, 5, ratio / 5, gpu)
@@ -66,8 +66,8 @@ def test_an_engine_on_four_devices_uses_their_activity_together() -> None:
     assert accounting.engine_seconds(5) == {Phase.PREFILL: 0.0, Phase.DECODE: 2.0}
 
 
-def test_a_device_of_the_group_that_tells_nothing_is_no_device_at_rest() -> None:
-    """Invariant c: one of two cannot be read; the other says what the group did."""
+def test_a_device_without_readings_is_not_counted_as_idle_in_its_group() -> None:
+    """Invariant c: one of two cannot be read; the other stands for the group."""
     accounting = _paged(gpus=2)
     accounting.activity(0, 5, 0.5, "g0")
     accounting.window(0, 5, 0.0, running=1)
@@ -75,7 +75,7 @@ def test_a_device_of_the_group_that_tells_nothing_is_no_device_at_rest() -> None
     assert accounting.engine_seconds(5)[Phase.DECODE] == 2 * 2.5
 
 
-def test_a_hole_in_the_readings_is_no_rest_of_an_engine_that_promises_work() -> None:
+def test_a_gap_in_the_readings_is_not_idle_time_of_an_engine_with_requests() -> None:
     accounting = _paged()
     accounting.activity(0, 1, 1.0)
     for second in range(20):
@@ -87,7 +87,7 @@ def test_a_hole_in_the_readings_is_no_rest_of_an_engine_that_promises_work() -> 
     assert Reason.HOST_GAP not in accounting.reasons(Use.IDLE)
 
 
-def test_timers_of_the_engine_itself_need_no_activity() -> None:
+def test_engine_timers_need_no_device_activity() -> None:
     accounting = _paged()
     accounting.use(Method.ENGINE_TIMERS, 0)
     accounting.window(0, 2, 0.5, busy=1.0, method=Method.ENGINE_TIMERS, prefill_tokens=7)
@@ -96,14 +96,14 @@ def test_timers_of_the_engine_itself_need_no_activity() -> None:
     assert accounting.tokens(2) == {Phase.PREFILL: 7, Phase.DECODE: 0}
 
 
-def test_more_busy_time_than_there_was_is_clipped_to_the_window() -> None:
+def test_busy_time_beyond_the_window_is_clipped() -> None:
     accounting = _paged()
     accounting.window(0, 1, busy=5.0)
     accounting.advance(1)
     assert accounting.seconds() == {"prefill": 1.0}
 
 
-def test_a_hole_between_pages_is_nobodys() -> None:
+def test_a_gap_between_pages_is_unobserved() -> None:
     accounting = _paged()
     accounting.window(0, 1, busy=1.0)
     accounting.window(9, 10, busy=1.0)
@@ -121,7 +121,7 @@ def test_pages_that_stop_hold_the_watermark_for_thirty_seconds_only() -> None:
     assert accounting.seconds() == {"prefill": 1.0, "unobserved": 25.0}
 
 
-def test_devices_that_stop_telling_do_not_hold_the_watermark_for_ever() -> None:
+def test_devices_that_stop_reporting_do_not_hold_the_watermark_for_ever() -> None:
     accounting = _paged()
     for second in range(40):
         accounting.window(second, second + 1, running=1)
@@ -130,7 +130,7 @@ def test_devices_that_stop_telling_do_not_hold_the_watermark_for_ever() -> None:
     assert accounting.seconds() == {"unobserved": 25.0}
 
 
-def test_the_same_window_twice_is_booked_once() -> None:
+def test_a_repeated_window_is_accounted_once() -> None:
     accounting = _paged()
     for _ in range(2):
         accounting.window(0, 1, busy=0.5, prefill_tokens=3)
@@ -140,7 +140,7 @@ def test_the_same_window_twice_is_booked_once() -> None:
     assert accounting.late(1) == 1
 
 
-def test_windows_of_a_source_that_is_not_in_use_are_nobodys() -> None:
+def test_windows_of_a_source_not_in_use_are_ignored() -> None:
     accounting = NodeAccounting()
     accounting.engine()
     accounting.window(0, 1, busy=1.0)
@@ -150,7 +150,7 @@ def test_windows_of_a_source_that_is_not_in_use_are_nobodys() -> None:
     assert "prefill" not in accounting.seconds()
 
 
-def test_steps_take_over_from_the_page_and_no_second_is_booked_twice() -> None:
+def test_a_change_from_page_to_steps_accounts_no_second_twice() -> None:
     accounting, reporter = _paged(), StepReporter()
     accounting.window(0, 1, 1.0, busy=1.0, running=1)
     accounting.use(Method.STEPS, 1)
@@ -163,7 +163,7 @@ def test_steps_take_over_from_the_page_and_no_second_is_booked_twice() -> None:
     assert accounting.unbalanced() == []
 
 
-def test_the_page_takes_over_where_the_steps_fall_silent() -> None:
+def test_the_page_is_used_from_where_the_steps_stop() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine()
     accounting.beat(reporter, 0)
@@ -177,8 +177,8 @@ def test_the_page_takes_over_where_the_steps_fall_silent() -> None:
     assert accounting.ledger.engine_accounts(ns(4))[0].method is Method.PAGE
 
 
-def test_the_silence_before_another_source_takes_over_is_nobodys() -> None:
-    """A2: nobody knows what was done in it; that is not rest, be there a promise or none."""
+def test_time_without_reports_before_a_source_change_is_unobserved() -> None:
+    """A2: it is not known what ran in it; that is not idle, with or without pending work."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine()
     accounting.beat(reporter, 0)
@@ -194,7 +194,7 @@ def test_the_silence_before_another_source_takes_over_is_nobodys() -> None:
 
 
 @pytest.mark.parametrize("method", [Method.PAGE, Method.ENGINE_TIMERS])
-def test_a_window_tells_the_fast_gauges(method: Method) -> None:
+def test_a_window_updates_the_fast_gauges(method: Method) -> None:
     accounting = _paged()
     accounting.use(method, 0)
     accounting.window(0, 1, 0.5, busy=0.5, method=method, running=1)

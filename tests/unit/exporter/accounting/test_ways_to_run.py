@@ -1,4 +1,4 @@
-"""For each way an engine may run: no step is lost, none counts twice, each is the right phase's."""
+"""For each way an engine may run: no step is lost, none counts twice, each has its phase."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_chunks_beside_decode_are_divided_step_by_step() -> None:
     assert accounting.tokens(13) == {Phase.PREFILL: 60, Phase.DECODE: 30}
 
 
-def test_tokens_from_the_prefix_cache_are_nobodys_work() -> None:
+def test_tokens_from_the_prefix_cache_are_not_counted_as_work() -> None:
     hit = {"context_requests": 1, "context_tokens": 10, "computed_tokens": 10}
     decode = {"generation_requests": 10, "generation_tokens": 10}
     accounting, seconds = _book(
@@ -71,7 +71,7 @@ def test_transferred_requests_are_decode_from_their_first_step() -> None:
     assert accounting.tokens(13) == {Phase.PREFILL: 0, Phase.DECODE: 8}
 
 
-def test_recomputation_after_preemption_is_booked_once_and_as_decode() -> None:
+def test_recomputation_after_preemption_is_accounted_once_and_as_decode() -> None:
     """A limit (README): vLLM counts it as generated, and speculation looks the same."""
     decode = {"generation_requests": 20, "generation_tokens": 20}
     recompute = {"generation_requests": 20, "generation_tokens": 819}
@@ -90,7 +90,7 @@ def test_speculated_tokens_are_decode() -> None:
     assert accounting.tokens(12) == {Phase.PREFILL: 60, Phase.DECODE: 40}
 
 
-def test_data_parallel_ranks_that_step_together_fill_their_devices_once() -> None:
+def test_data_parallel_ranks_that_step_together_share_their_devices() -> None:
     """Each rank has a stream of its own; their numbers and losses have nothing to do with others'.
 
     One rank prefills while the other decodes: each has half of every device of the worker.
@@ -116,7 +116,7 @@ def test_data_parallel_ranks_that_step_together_fill_their_devices_once() -> Non
 
 
 def test_a_lone_data_parallel_rank_counts_on_all_devices_of_its_worker() -> None:
-    """A limit (README), where nobody knows which devices are its rank's."""
+    """A limit (README), where it is not known which devices are its rank's."""
     accounting, rank = NodeAccounting(gpus=2), StepReporter(index=1)
     accounting.engine()
     accounting.beat(rank, 0)
@@ -144,7 +144,7 @@ def test_a_data_parallel_rank_holds_its_own_devices_where_they_are_known() -> No
     assert {told.phase: told.gpus for told in gpus} == {Phase.PREFILL: 1, Phase.DECODE: 0.5}
 
 
-def test_what_a_rank_is_owed_is_owed_by_its_own_devices() -> None:
+def test_late_step_time_of_a_rank_is_paid_by_its_own_devices() -> None:
     """A step that comes too late for its place."""
     accounting, rank = NodeAccounting(gpus=2), StepReporter(index=1)
     accounting.engine(ranks=2)
@@ -161,13 +161,15 @@ def test_what_a_rank_is_owed_is_owed_by_its_own_devices() -> None:
     ("ranks", "rank", "devices"),
     [(1, 3, "abcd"), (2, 0, "ab"), (2, 1, "cd"), (4, 3, "d"), (3, 0, "abcd"), (2, 2, "abcd")],
 )
-def test_ranks_that_do_not_fit_hold_all_devices(ranks: int, rank: int, devices: str) -> None:
+def test_devices_are_divided_among_ranks_or_all_held_if_they_do_not_fit(
+    ranks: int, rank: int, devices: str
+) -> None:
     engine = Assignment("e", Role.MIXED, tuple("abcd"), EngineState.READY, 0, ranks=ranks)
 
     assert engine.of_rank(rank) == tuple(devices)
 
 
-def test_several_api_servers_tell_one_engines_steps_once() -> None:
+def test_steps_reported_by_several_api_servers_are_counted_once() -> None:
     """Each API server numbers the records that it makes; together they are the engine's steps."""
     accounting = NodeAccounting()
     servers = [StepReporter(pid=1), StepReporter(pid=2), StepReporter(pid=3)]

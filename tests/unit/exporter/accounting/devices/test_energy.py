@@ -44,7 +44,7 @@ def test_each_use_has_the_energy_of_its_own_time() -> None:
     assert accounting.joules() == {"prefill": 1200, "idle": 1800}
 
 
-def test_a_step_of_two_phases_parts_its_energy_like_its_time() -> None:
+def test_the_energy_of_a_mixed_step_is_divided_like_its_time() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine()
     accounting.power(0, 20, 400)
@@ -72,7 +72,7 @@ def test_in_a_mixed_interval_idle_time_has_the_baseline_and_work_the_rest() -> N
 
 
 def test_without_a_baseline_idle_time_has_its_share() -> None:
-    """Nothing was ever seen at rest."""
+    """The device was never observed idle."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.tell(0, energy_joules=0, power_watts=600)
@@ -130,7 +130,7 @@ def test_energy_follows_the_role_and_the_model_of_its_time() -> None:
     }
 
 
-def test_activity_of_a_stranger_has_what_the_baseline_leaves() -> None:
+def test_activity_of_a_foreign_process_has_the_energy_above_the_baseline() -> None:
     """600 W for 2 s of a block of 5 s, in which 100 W is idle; when is not known."""
     accounting = NodeAccounting()
     joules = 0
@@ -147,7 +147,7 @@ def test_activity_of_a_stranger_has_what_the_baseline_leaves() -> None:
     assert accounting.joules() == {"idle": 1300, "unattributed": 1200}
 
 
-def test_a_dummy_step_has_energy_that_is_nobodys() -> None:
+def test_the_energy_of_a_dummy_step_is_unattributed() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.power(0, 4, 200)
@@ -158,7 +158,7 @@ def test_a_dummy_step_has_energy_that_is_nobodys() -> None:
     assert accounting.joules() == {"unattributed": 800}
 
 
-def test_step_time_paid_late_takes_the_energy_of_the_idle_time_that_pays() -> None:
+def test_late_step_time_takes_the_energy_of_the_idle_time_it_replaces() -> None:
     """A 10 s prefill whose first seconds had been committed as idle (A6)."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.PREFILL)
@@ -189,7 +189,7 @@ def test_energy_waits_for_the_watermark() -> None:
     assert accounting.joules() == {"decode": 1200}
 
 
-def test_a_device_that_tells_no_energy_has_none() -> None:
+def test_a_device_that_reports_no_energy_has_none() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.activity(0, 20, 1.0)
@@ -200,7 +200,7 @@ def test_a_device_that_tells_no_energy_has_none() -> None:
     assert accounting.joules() is None
 
 
-def test_a_total_that_never_moved_is_no_energy_of_nothing() -> None:
+def test_a_total_that_never_changed_is_absent_energy_and_not_zero() -> None:
     accounting = NodeAccounting()
     for t in range(10):
         accounting.tell(t, energy_joules=0.0, power_watts=0.0)
@@ -211,8 +211,8 @@ def test_a_total_that_never_moved_is_no_energy_of_nothing() -> None:
     assert account.metered_slice_ns == {}
 
 
-def test_the_time_that_energy_was_used_in_is_that_between_the_readings() -> None:
-    """Of 20 s of which 10 are decode, readings tell of 12, all of the decode among them."""
+def test_metered_time_is_the_time_between_energy_readings() -> None:
+    """Of 20 s of which 10 are decode, readings cover 12, all of the decode among them."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.power(4, 16, 100)
@@ -229,7 +229,7 @@ def test_the_time_that_energy_was_used_in_is_that_between_the_readings() -> None
         assert seconds == {Use.DECODE: pytest.approx(10), Use.IDLE: pytest.approx(2)}
 
 
-def test_a_total_that_falls_begins_anew_and_takes_nothing_back() -> None:
+def test_a_total_that_falls_is_a_reset_and_subtracts_nothing() -> None:
     accounting = NodeAccounting()
     for t, joules in ((0, 1000), (1, 1100), (2, 5), (3, 105)):
         accounting.tell(t, energy_joules=joules)
@@ -238,7 +238,7 @@ def test_a_total_that_falls_begins_anew_and_takes_nothing_back() -> None:
     assert accounting.joules() == {"unobserved": 200}
 
 
-def test_a_total_that_leaps_beyond_all_reason_is_not_believed() -> None:
+def test_an_implausible_leap_of_the_total_is_ignored() -> None:
     accounting = NodeAccounting()
     accounting.tell(0, energy_joules=0)
     accounting.tell(1, energy_joules=100)
@@ -251,7 +251,7 @@ def test_a_total_that_leaps_beyond_all_reason_is_not_believed() -> None:
     assert accounting.joules() == {"unobserved": 150}
 
 
-def test_a_total_that_moves_less_often_than_it_is_read_tells_of_all_the_time_since() -> None:
+def test_a_total_updated_less_often_than_read_covers_the_time_since_its_last_change() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     for tick in range(31):
@@ -265,7 +265,7 @@ def test_a_total_that_moves_less_often_than_it_is_read_tells_of_all_the_time_sin
     assert accounting.joules() == {"decode": 600, "idle": 200}
 
 
-def test_what_was_used_over_a_hole_in_the_readings_is_not_lost() -> None:
+def test_energy_used_over_a_gap_in_the_readings_is_not_lost() -> None:
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.tell(0, energy_joules=0)
@@ -278,7 +278,7 @@ def test_what_was_used_over_a_hole_in_the_readings_is_not_lost() -> None:
 
 
 def test_work_before_the_first_reading_of_energy_has_none() -> None:
-    """An engine is busy when its device first tells of energy, above the watermark."""
+    """An engine is busy when its device first reports energy, above the watermark."""
     accounting, reporter = NodeAccounting(), StepReporter()
     accounting.engine(role=Role.DECODE)
     accounting.step(reporter, reporter.decode(9, 8))
@@ -290,7 +290,7 @@ def test_work_before_the_first_reading_of_energy_has_none() -> None:
     assert accounting.joules() == {"idle": 1000}
 
 
-def test_power_that_is_no_number_is_no_baseline() -> None:
+def test_power_that_is_nan_is_not_used_as_baseline() -> None:
     energy = EnergyLedger()
     _read(energy, 0, 0)
     _read(energy, 100, 70, float("nan"))
@@ -347,7 +347,7 @@ def _slices(
     st.integers(1, 4),
     PARTS,
 )
-def test_the_parts_of_every_interval_sum_to_what_was_told(
+def test_the_parts_of_every_interval_sum_to_the_reported_energy(
     pieces: list[tuple[int, Any]],
     told: list[tuple[int, int, float | None]],
     commits: int,
@@ -418,7 +418,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_a_devices_energy_is_what_it_told_up_to_its_watermark(
+def test_a_devices_energy_is_what_it_reported_up_to_its_watermark(
     events: list[tuple[Any, ...]],
 ) -> None:
     """Through the ledger: any history of steps, states and readings; and it never falls."""

@@ -1,4 +1,4 @@
-"""Activity at the place of a step that came too late: claimed once, or never taken for nobody's."""
+"""Activity in the span of a late step: claimed once, or never counted as unattributed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from disagg_exporter.accounting.devices.late_steps import LateSteps
 from disagg_exporter.accounting.intervals.activity import ActivitySample
 
 
-def test_what_was_committed_as_nobodys_is_claimed_once() -> None:
+def test_activity_committed_as_unattributed_is_claimed_once() -> None:
     late = LateSteps(1000)
     late.commit((0, 50), 30)
     late.commit((50, 100), 50)
@@ -19,7 +19,7 @@ def test_what_was_committed_as_nobodys_is_claimed_once() -> None:
     assert late.add(0, 100, watermark_ns=100) == 0
 
 
-def test_no_more_is_claimed_than_there_was_and_lies_in_the_steps_place() -> None:
+def test_a_late_step_claims_only_the_activity_in_its_own_span() -> None:
     late = LateSteps(1000)
     late.commit((0, 100), 5)
 
@@ -27,7 +27,7 @@ def test_no_more_is_claimed_than_there_was_and_lies_in_the_steps_place() -> None
     assert late.add(0, 90, watermark_ns=100) == 5
 
 
-def test_activity_is_forgotten_beyond_the_reach_of_a_step() -> None:
+def test_activity_older_than_the_longest_step_is_forgotten() -> None:
     late = LateSteps(100)
     late.commit((0, 50), 50)
     late.commit((50, 150), 0)
@@ -35,7 +35,7 @@ def test_activity_is_forgotten_beyond_the_reach_of_a_step() -> None:
     assert late.add(0, 50, watermark_ns=150) == 0
 
 
-def test_in_a_place_that_is_not_committed_activity_is_the_steps_own() -> None:
+def test_uncommitted_activity_in_a_late_steps_span_is_the_steps_own() -> None:
     late = LateSteps(1000)
     samples = [ActivitySample(t, t + 10, 1.0) for t in range(0, 60, 10)]
 
@@ -45,7 +45,7 @@ def test_in_a_place_that_is_not_committed_activity_is_the_steps_own() -> None:
     assert late.others(samples) == samples
 
 
-def test_its_stretches_are_few_however_long_a_stranger_stays() -> None:
+def test_long_foreign_activity_is_kept_in_few_stretches() -> None:
     late = LateSteps(10_000)
     for start in range(0, 5000, 10):
         late.commit((start, start + 10), 4)
@@ -54,7 +54,7 @@ def test_its_stretches_are_few_however_long_a_stranger_stays() -> None:
     assert late.add(0, 5000, watermark_ns=5000) == 500 * 4
 
 
-def test_a_successor_goes_on_with_what_is_left() -> None:
+def test_the_unclaimed_activity_is_restored_in_the_next_daemon() -> None:
     late = LateSteps(1000)
     late.commit((0, 50), 30)
     late.commit((50, 100), 10)
@@ -70,7 +70,7 @@ PLACES = st.tuples(st.integers(0, 200), st.integers(0, 30)).map(lambda p: (p[0],
 
 
 @given(st.lists(PLACES, max_size=20), st.integers(0, 120))
-def test_a_sample_is_anothers_where_it_touches_no_place(
+def test_a_sample_outside_all_late_spans_is_anothers_activity(
     places: list[tuple[int, int]], committed: int
 ) -> None:
     late = LateSteps(1000)
@@ -87,8 +87,8 @@ def test_a_sample_is_anothers_where_it_touches_no_place(
     ]
 
 
-def test_an_engine_that_claims_more_time_than_passes_has_one_place() -> None:
-    """Else each look at the activity would cost more than the one before."""
+def test_overlapping_late_spans_are_merged_into_one() -> None:
+    """Otherwise each pass over the activity would cost more than the one before."""
     late = LateSteps(10**12)
     for end in range(6, 100_000, 5):
         late.add(end - 6, end, watermark_ns=0)

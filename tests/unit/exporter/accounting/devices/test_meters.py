@@ -1,4 +1,4 @@
-"""Activity and throttling as running totals of what a device tells."""
+"""Activity and throttling as running totals of what a device reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def throttled(accounting: NodeAccounting) -> dict[Throttle, float]:
     return {reason: round(ns / 1e9, 6) for reason, ns in account.throttled_ns.items()}
 
 
-def test_activity_told_too_late_for_the_books_is_activity_all_the_same() -> None:
+def test_activity_reported_without_a_busy_ratio_is_counted() -> None:
     """dcgm-exporter's page says how active a device was, not when."""
     meters = Meters()
     reading = DeviceReading("GPU-0", 2_000_000_000, graphics_ratio=0.5)
@@ -64,7 +64,7 @@ def test_activity_is_its_ratio_times_the_time_since_the_reading_before() -> None
     }
 
 
-def test_activity_is_counted_as_read_and_waits_for_no_watermark() -> None:
+def test_activity_is_counted_when_read_without_waiting_for_the_watermark() -> None:
     accounting = NodeAccounting()
     accounting.engine(role=Role.PREFILL)
     accounting.tell(0, busy_ratio=1.0)
@@ -74,7 +74,7 @@ def test_activity_is_counted_as_read_and_waits_for_no_watermark() -> None:
     assert activity(accounting) == {(Role.PREFILL, Unit.GRAPHICS): 1}
 
 
-def test_activity_is_of_the_role_at_its_reading() -> None:
+def test_activity_is_accounted_to_the_role_at_its_reading() -> None:
     accounting = NodeAccounting()
     accounting.engine(role=Role.PREFILL)
     accounting.tell(0, sm_ratio=0.5)
@@ -99,7 +99,7 @@ def test_a_slices_activity_is_weighted_like_its_seconds() -> None:
     assert activity(accounting) == {(Role.NONE, Unit.GRAPHICS): round(3 / 7, 6)}
 
 
-def test_a_unit_is_there_at_zero_once_it_is_told_and_absent_before() -> None:
+def test_a_unit_is_absent_until_reported_and_then_starts_at_zero() -> None:
     accounting = NodeAccounting()
     accounting.tell(0, busy_ratio=1.0)
     accounting.tell(0.1, power_watts=70.0)
@@ -108,7 +108,7 @@ def test_a_unit_is_there_at_zero_once_it_is_told_and_absent_before() -> None:
     assert throttled(accounting) == {}
 
 
-def test_a_hole_in_the_readings_counts_a_second_at_most() -> None:
+def test_a_gap_in_the_readings_counts_as_one_second_at_most() -> None:
     accounting = NodeAccounting()
     accounting.tell(0, busy_ratio=1.0, throttles=(Throttle.THERMAL,))
     accounting.tell(30, busy_ratio=1.0, throttles=(Throttle.THERMAL,))
@@ -117,7 +117,7 @@ def test_a_hole_in_the_readings_counts_a_second_at_most() -> None:
     assert throttled(accounting)[Throttle.THERMAL] == 1
 
 
-def test_throttling_counts_each_reason_for_itself_and_all_exist_once_told() -> None:
+def test_throttling_is_counted_per_reason_and_all_reasons_exist_once_reported() -> None:
     """Two reasons may hold at once, so their seconds do not sum to time."""
     accounting = NodeAccounting()
     accounting.tell(0, throttles=())
@@ -149,7 +149,7 @@ READINGS = st.lists(
 
 
 @given(READINGS)
-def test_no_meter_falls_or_counts_more_than_the_time_there_was(told: list[dict[str, Any]]) -> None:
+def test_no_meter_falls_or_counts_more_than_the_elapsed_time(told: list[dict[str, Any]]) -> None:
     """Even when readings go back in time, which they should not."""
     meters, before_ns, passed_ns = Meters(), None, 0
     before: Counter[ActivityCell] = Counter()

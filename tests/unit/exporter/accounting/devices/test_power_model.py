@@ -1,4 +1,4 @@
-"""Energy divided by the power that each phase was seen to draw (accounting A10)."""
+"""Energy divided by the power that each phase was observed to draw (accounting A10)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _decode_at(watts: float, load: Iterator[PoweredStep]) -> Iterator[PoweredSte
 
 @pytest.mark.parametrize("idle_share", [0.0, 0.5])
 @pytest.mark.parametrize("prefill_share", [0.1, 0.25, 0.5, 0.75, 0.9])
-def test_measured_watts_part_the_energy_within_three_points(
+def test_learned_power_divides_the_energy_within_one_point(
     prefill_share: float, idle_share: float
 ) -> None:
     gpu = MeteredGpu(noise=0.1, seed=2)
@@ -42,8 +42,8 @@ def test_measured_watts_part_the_energy_within_three_points(
     assert accounted == pytest.approx(true, abs=0.01)
 
 
-def test_decode_at_two_fifths_of_the_power_of_prefill_is_not_billed_by_time() -> None:
-    """Of equal times: 71 % of the energy is prefill's, where time alone says 50."""
+def test_decode_at_lower_power_than_prefill_is_not_accounted_by_time() -> None:
+    """Of equal times: 71 % of the energy is prefill's, by time alone it would be 50."""
     gpu = MeteredGpu(noise=0.1)
     gpu.run(_decode_at(390, mixed_load(0.5, 0.2, SECONDS, 1)))
     accounted, true = gpu.shares()
@@ -62,10 +62,10 @@ def test_every_joule_between_first_and_last_reading_is_accounted_for() -> None:
 
 @pytest.mark.parametrize("lag_seconds", [0.1, 0.25, 0.5])
 @pytest.mark.parametrize("each_seconds", [0.3, 0.5, 1.0])
-def test_a_counter_that_lags_does_not_bill_one_phase_for_the_other(
+def test_a_lagging_counter_does_not_shift_energy_between_phases(
     each_seconds: float, lag_seconds: float
 ) -> None:
-    """Prefill at 1000 W and decode at 400 W take turns of about so long."""
+    """Prefill at 1000 W and decode at 400 W alternate, each for about that long."""
     gpu = MeteredGpu(noise=0.05, lag_seconds=lag_seconds)
     gpu.run(alternating_load(SECONDS, each_seconds, 0.3, 1))
     accounted, true = gpu.shares()
@@ -79,7 +79,7 @@ def test_a_counter_that_lags_does_not_bill_one_phase_for_the_other(
 
 @pytest.mark.parametrize("idle_share", [0.0, 0.5])
 @pytest.mark.parametrize("prefill_share", [0.1, 0.5, 0.9])
-def test_measured_watts_part_the_energy_of_a_counter_that_lags(
+def test_learned_power_divides_the_energy_of_a_lagging_counter(
     prefill_share: float, idle_share: float
 ) -> None:
     gpu = MeteredGpu(noise=0.1, lag_seconds=0.3)
@@ -91,8 +91,8 @@ def test_measured_watts_part_the_energy_of_a_counter_that_lags(
 
 
 @pytest.mark.parametrize("lag_seconds", [0.0, 0.3])
-def test_turns_like_clockwork_leave_open_which_phase_draws_more(lag_seconds: float) -> None:
-    """No lag, and a lag of one turn, show the same if the phases are swapped."""
+def test_strictly_periodic_phases_leave_their_power_undetermined(lag_seconds: float) -> None:
+    """No lag, and a lag of one period with the phases swapped, give the same readings."""
     gpu = MeteredGpu(noise=0.05, lag_seconds=lag_seconds)
     gpu.run(alternating_load(SECONDS, 0.3, 0.0, 1))
     accounted, _ = gpu.shares()
@@ -102,7 +102,7 @@ def test_turns_like_clockwork_leave_open_which_phase_draws_more(lag_seconds: flo
     assert accounted > 0.4  # swapped, it would be 0.29; by time alone, 0.5
 
 
-def test_what_was_learned_goes_on_with_the_next_daemon() -> None:
+def test_learned_power_is_kept_by_the_next_daemon() -> None:
     gpu = MeteredGpu(noise=0.1, lag_seconds=0.3)
     gpu.run(mixed_load(0.5, 0.3, SECONDS, 1))
 
@@ -113,8 +113,8 @@ def test_what_was_learned_goes_on_with_the_next_daemon() -> None:
     assert after.power.by_use() == pytest.approx(gpu.ledger.power.by_use(), rel=0.02)
 
 
-def test_a_leap_of_the_counter_teaches_nothing_and_is_accounted_for() -> None:
-    """A hundred thousand joules at once, before anything was foreseen."""
+def test_a_leap_of_the_counter_is_not_learned_from_but_accounted_for() -> None:
+    """A hundred thousand joules at once, before anything was predicted."""
     gpu = MeteredGpu(noise=0.05)
     load = list(_decode_at(400, mixed_load(0.5, 0.2, SECONDS, 1)))
     load[20] = replace(load[20], joules=1e5)
@@ -126,14 +126,14 @@ def test_a_leap_of_the_counter_teaches_nothing_and_is_accounted_for() -> None:
 
 
 def test_equal_powers_are_divided_by_time() -> None:
-    """What is learned earns nothing there."""
+    """Learned power is no better than time there."""
     gpu = MeteredGpu(noise=0.1)
     gpu.run(replace(each, joules=each.seconds * 700) for each in mixed_load(0.5, 0.0, SECONDS, 1))
 
     assert gpu.ledger.power.by_use() == {}
 
 
-def test_a_mix_that_never_changes_says_nothing_about_its_parts() -> None:
+def test_a_constant_mix_does_not_determine_the_power_of_its_phases() -> None:
     model = PowerModel()
     seconds = np.zeros((1000, 4))
     seconds[:, COLUMNS[Use.PREFILL]] = seconds[:, COLUMNS[Use.DECODE]] = 0.05
@@ -148,8 +148,8 @@ def _at_all_lags(seconds: np.ndarray) -> np.ndarray:
     return np.repeat(seconds[None], len(LAGS_NS), axis=0)
 
 
-def test_nothing_is_said_before_enough_was_foreseen() -> None:
-    """Two powers without any noise: it is not the error that holds it back."""
+def test_no_power_is_given_before_enough_windows_were_predicted() -> None:
+    """Two powers without any noise: the error is not what delays the result."""
     model, seconds = PowerModel(), np.zeros((1, 4))
     said = []
     for window in range(2 * LEAST_WINDOWS):
@@ -163,7 +163,7 @@ def test_nothing_is_said_before_enough_was_foreseen() -> None:
     assert said[-1] == pytest.approx({Use.PREFILL: 400, Use.DECODE: 1000}, rel=0.15)
 
 
-def test_an_absurd_reading_does_not_bend_what_was_learned() -> None:
+def test_an_absurd_reading_does_not_change_the_learned_power() -> None:
     gpu = MeteredGpu(noise=0.05)
     gpu.run(mixed_load(0.5, 0.2, SECONDS, 1))
     learned = gpu.ledger.power

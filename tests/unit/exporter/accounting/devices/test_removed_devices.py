@@ -88,7 +88,7 @@ def test_a_model_that_is_served_is_not_forgotten() -> None:
 
 
 def test_a_forgotten_model_that_is_served_again_is_counted_from_zero() -> None:
-    """As a new process is, which is what Prometheus takes a smaller value for."""
+    """Like a new process; Prometheus treats the smaller value as a reset."""
     accounting = IdleDevice()
     accounting.serve("m", 50)
     accounting.serve("other", 20)
@@ -103,7 +103,7 @@ def test_a_forgotten_model_that_is_served_again_is_counted_from_zero() -> None:
     assert 0 < sum(seconds) <= 20
 
 
-def test_what_devices_used_that_are_gone_is_forgotten_with_the_name() -> None:
+def test_removed_devices_keep_their_seconds_without_the_forgotten_name() -> None:
     accounting = IdleDevice()
     pseudo = Device("cpu-e", 1, "cpu", "cpu")
     accounting.ledger.add_device(pseudo, accounting.second * SECOND_NS)

@@ -1,4 +1,4 @@
-"""What a device's time went to, some tenths of a second before (accounting A10)."""
+"""Uses of a device's time some tenths of a second earlier (accounting A10)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PREFILL, DECODE = (Cell(Role.MIXED, use) for use in (Use.PREFILL, Use.DECODE))
 TENTH = 100_000_000
 
 
-def test_uses_are_those_of_so_much_earlier() -> None:
+def test_uses_are_shifted_by_the_lag() -> None:
     """A second of prefill, then decode; a counter that lags by 0.25 s shows 2.5 intervals of it."""
     trail, tenths = UseTrail(), np.full(10, float(TENTH))
     trail.follow(tenths, {PREFILL: tenths})
@@ -26,7 +26,7 @@ def test_uses_are_those_of_so_much_earlier() -> None:
     assert found[PREFILL] + found[DECODE] == pytest.approx(tenths)
 
 
-def test_where_nothing_is_known_of_before_uses_are_as_they_are() -> None:
+def test_uses_without_known_history_are_not_shifted() -> None:
     trail, tenths = UseTrail(), np.full(3, float(TENTH))
     trail.follow(tenths, {DECODE: tenths})
 
@@ -42,10 +42,10 @@ def test_where_nothing_is_known_of_before_uses_are_as_they_are() -> None:
     ),
     st.integers(0, LONGEST_LAG_NS),
 )
-def test_every_interval_has_uses_however_late_they_show(
+def test_every_interval_has_uses_for_any_lag(
     commits: list[list[tuple[int, float]]], lag_ns: int
 ) -> None:
-    """Holes of days among nanoseconds, too: what has no use would lose its joules."""
+    """Gaps of days among nanoseconds, too: an interval without a use would lose its joules."""
     trail = UseTrail()
     for intervals in commits:
         lengths = np.array([float(length) for length, _ in intervals])

@@ -20,7 +20,7 @@ def _rows(first: int, count: int) -> np.ndarray:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "drop", "replace"]), st.integers(0, 700))))
-def test_it_is_a_list_with_a_cheap_beginning(moves: list[tuple[str, int]]) -> None:
+def test_a_row_queue_behaves_like_a_list(moves: list[tuple[str, int]]) -> None:
     queue, plain, number = RowQueue(ROW), [], 0
     for move, count in moves:
         match move:
@@ -38,7 +38,7 @@ def test_it_is_a_list_with_a_cheap_beginning(moves: list[tuple[str, int]]) -> No
         assert len(queue) == len(plain)
 
 
-def test_what_one_burst_needed_is_not_kept() -> None:
+def test_memory_of_a_burst_is_released() -> None:
     queue, rows = RowQueue(ROW), _rows(0, 100_000)
     tracemalloc.start()
     try:

@@ -13,7 +13,7 @@ MORE_THAN_A_FLOAT_COUNTS = 2**60 - 1
         (WorkShares(0.0, dummy_share=1.0), (0, 0, MORE_THAN_A_FLOAT_COUNTS)),
     ],
 )
-def test_no_part_of_a_length_that_no_float_holds_is_negative(
+def test_parts_of_a_length_beyond_float_precision_are_not_negative(
     shares: WorkShares, parts: tuple[int, int, int]
 ) -> None:
     """A hostile engine may claim as much; a negative part would make a counter fall."""

@@ -27,7 +27,7 @@ def test_a_burst_is_pushed_back_in_order() -> None:
     assert _placed([20, 20], [5, 5], 0) == [(10, 15, 0), (15, 20, 0)]
 
 
-def test_what_finds_no_room_above_the_floor_overflows() -> None:
+def test_a_span_without_room_above_the_floor_overflows() -> None:
     assert _placed([20, 20], [8, 8], 8) == [(8, 12, 4), (12, 20, 0)]
 
 
@@ -39,7 +39,7 @@ def test_a_record_from_below_the_floor_overflows_whole() -> None:
 def test_packing_keeps_order_limits_floor_and_every_nanosecond(
     spans: list[tuple[int, int]], floor: int
 ) -> None:
-    """Whatever comes in: no overlap, nothing below the floor or after its limit, nothing lost."""
+    """For any spans: no overlap, nothing below the floor or after its limit, nothing lost."""
     limits, lengths = [s[0] for s in spans], [s[1] for s in spans]
 
     placed = _placed(limits, lengths, floor)

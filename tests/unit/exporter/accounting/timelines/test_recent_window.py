@@ -14,10 +14,8 @@ STEPS = st.lists(st.tuples(st.integers(0, SECOND_NS), st.integers(0, 3 * SECOND_
 
 
 @given(STEPS, st.integers(1, 5))
-def test_whoever_looks_back_two_seconds_sees_everything(
-    steps: list[tuple[int, int]], at_once: int
-) -> None:
-    """Whatever was forgotten in between, one by one or some at once."""
+def test_the_last_two_seconds_are_complete(steps: list[tuple[int, int]], at_once: int) -> None:
+    """Whatever was dropped in between, added one by one or several at once."""
     recents, t_ns = RecentWindow(), 0
     told: list[tuple[int, int]] = []
     for later_ns, length_ns in steps:
@@ -44,8 +42,8 @@ def test_steps_out_of_reach_are_forgotten() -> None:
     assert recents.longest_ns == 1
 
 
-def test_a_step_that_comes_too_late_to_be_reached_is_not_kept() -> None:
-    """The gauges look back from the newest step, whichever came last."""
+def test_a_step_that_arrives_too_late_for_the_window_is_not_kept() -> None:
+    """The window ends at the newest step, whichever arrived last."""
     recents = RecentWindow()
     for t_ns, length_ns in ((10 * SECOND_NS, 1), (5 * SECOND_NS, SECOND_NS)):
         recents.add_one(t_ns, length_ns, DECODE)
@@ -53,7 +51,7 @@ def test_a_step_that_comes_too_late_to_be_reached_is_not_kept() -> None:
     assert (len(recents), recents.longest_ns) == (1, 1)
 
 
-def test_a_late_step_is_forgotten_as_soon_as_one_that_came_in_time() -> None:
+def test_a_late_step_is_dropped_as_soon_as_one_in_order() -> None:
     recents = RecentWindow()
     for tenths in (100, 85, 119):
         recents.add_one(tenths * SECOND_NS // 10, 1, DECODE)
@@ -62,7 +60,7 @@ def test_a_late_step_is_forgotten_as_soon_as_one_that_came_in_time() -> None:
     assert recents.phases_ns(0, 12 * SECOND_NS)[Phase.DECODE] == 2
 
 
-def test_phases_are_told_apart_and_fillers_are_neither() -> None:
+def test_steps_are_divided_by_phase_and_dummy_steps_are_neither() -> None:
     recents = RecentWindow()
     for t_ns, work in ((10, PREFILL), (20, WorkShares(0.25)), (30, DUMMY)):
         recents.add_one(t_ns, 10, work)

@@ -1,4 +1,4 @@
-"""A timeline that remembers what it worked out says what one says that looks at all of it anew."""
+"""The incremental timeline gives the same results as one that recomputes everything."""
 
 from __future__ import annotations
 
@@ -106,7 +106,9 @@ def _tell(
 
 
 @given(MESSAGES, st.sampled_from([0.01, 0.3, 2.0]))
-def test_whatever_it_is_told(messages: list[tuple[Any, ...]], delay: float) -> None:
+def test_any_messages_give_the_same_results_as_recomputation(
+    messages: list[tuple[Any, ...]], delay: float
+) -> None:
     """Two streams, lost and late records, heartbeats that overtake, a flag that changes, ends."""
     rules = Rules(packing_delay_ns=ns(delay))
 
@@ -115,7 +117,7 @@ def test_whatever_it_is_told(messages: list[tuple[Any, ...]], delay: float) -> N
     assert seen == _played(PlainTimeline(0, rules), messages)
 
 
-def test_a_busy_minute() -> None:
+def test_a_busy_stream_gives_the_same_results_as_recomputation() -> None:
     """A hundred steps a second, every tenth lost and every seventh out of order."""
     rules = Rules()
     messages = [
