@@ -73,12 +73,12 @@ def test_a_reset_device_reduces_nothing_of_the_node() -> None:
     assert all(share is not None and min(share) >= 0 for share in bins.shares)
 
 
-def test_nothing_is_shown_before_there_is_anything() -> None:
+def test_no_history_is_shown_before_enough_data() -> None:
     assert AccountHistory().hour.node(10) is None
     assert lived(3).hour.node(10) is None
 
 
-def test_an_hour_is_kept_and_no_more() -> None:
+def test_history_is_bounded_to_an_hour() -> None:
     track = Track(1)
     for at in range(0, 3 * HOUR):
         track.add(float(at), (float(at),))

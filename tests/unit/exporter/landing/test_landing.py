@@ -138,7 +138,7 @@ def test_a_bar_is_as_long_as_its_parts() -> None:
     assert "style=" not in svg
 
 
-def test_the_view_sums_what_its_devices_did() -> None:
+def test_the_view_sums_the_times_of_its_devices() -> None:
     view = view_of(golden_snapshot(), AccountHistory(), TAKEN_NS)
 
     assert view.split.seconds[Use.DECODE] == pytest.approx(81.5)
@@ -156,7 +156,7 @@ def test_a_stale_snapshot_shows_no_accounts_and_no_readings() -> None:
     assert view.problems[0].text.startswith("The daemon has measured nothing for 10 s")
 
 
-def test_all_problems_are_listed_broken_things_first() -> None:
+def test_all_problems_are_listed_most_severe_first() -> None:
     golden = golden_snapshot()
     hot = replace(golden.readings[0], throttles=(Throttle.THERMAL, Throttle.POWER_CAP))
     snapshot = replace(
@@ -180,7 +180,7 @@ def test_all_problems_are_listed_broken_things_first() -> None:
     assert severities == [Severity.BROKEN] * 5 + [Severity.NOTICE] * 2
 
 
-def test_the_page_has_everything_in_words() -> None:
+def test_the_page_contains_its_values_as_text() -> None:
     told = text_of(page(golden_snapshot()))
 
     assert "gpu-7|simulated" in told
@@ -198,7 +198,7 @@ def test_an_engines_fullness_and_bottleneck_are_shown() -> None:
     assert "|50%|-|decode-0|" in text_of(page(unknown))
 
 
-def test_the_page_is_made_once_for_a_snapshot_and_second_however_many_ask() -> None:
+def test_the_page_is_rendered_once_per_snapshot_and_second() -> None:
     now = [TAKEN_NS]
     shown = [golden_snapshot()]
     landing = Landing("gpu-7", lambda: shown[0], AccountHistory(), lambda: now[0])
@@ -213,7 +213,7 @@ def test_the_page_is_made_once_for_a_snapshot_and_second_however_many_ask() -> N
     assert landing.page("", "") is not second
 
 
-def test_the_json_is_also_made_once() -> None:
+def test_the_json_is_rendered_once_per_snapshot_and_second() -> None:
     now = [TAKEN_NS]
     shown = [golden_snapshot()]
     landing = Landing("gpu-7", lambda: shown[0], AccountHistory(), lambda: now[0])
@@ -227,7 +227,7 @@ def test_the_json_is_also_made_once() -> None:
     assert landing.values() is not second
 
 
-def test_a_page_before_the_first_snapshot_is_a_page() -> None:
+def test_a_page_is_served_before_the_first_snapshot() -> None:
     assert "Nothing was measured yet." in text_of(page(None))
 
 
@@ -240,7 +240,7 @@ def test_a_node_without_engines_or_problems_says_so() -> None:
     assert "This node has none." in told
 
 
-def test_names_from_outside_stay_text() -> None:
+def test_names_from_outside_are_escaped() -> None:
     golden = golden_snapshot()
     engine = replace(
         golden.engines[0],

@@ -16,7 +16,7 @@ def test_before_anything_was_measured_there_is_nothing() -> None:
     assert json.loads(recent_json(AccountHistory(), None)) == {"devices": []}
 
 
-def test_the_last_moment_is_the_watermark_and_says_what_the_page_says() -> None:
+def test_the_last_moment_is_the_watermark_with_the_values_of_the_page() -> None:
     snapshot, history = golden_snapshot(), AccountHistory()
     history.remember(snapshot)
 

@@ -61,7 +61,7 @@ def test_a_pool_sums_what_its_engines_use_in_gpus() -> None:
     assert rows["disagg_engine_capacity_used_ratio", "d-0", "decode"] == 0.5
 
 
-def test_gpus_of_an_engine_that_is_not_known_are_in_neither_sum() -> None:
+def test_gpus_of_an_engine_with_unknown_use_are_in_neither_sum() -> None:
     rows = page(
         [engine("p-0", Role.PREFILL, "a"), engine("p-1", Role.PREFILL, "b")],
         [EngineCapacity("p-0", 0.25), EngineCapacity("p-1", None)],

@@ -6,7 +6,7 @@ from disagg_exporter.metrics.family import Data
 from disagg_exporter.metrics.table import FAMILIES
 
 
-def test_what_the_kernel_accounts_is_under_the_client_librarys_names() -> None:
+def test_process_metrics_have_the_client_librarys_names() -> None:
     usage = DaemonProcess().usage()
 
     assert set(usage) == {family.name for family in FAMILIES if family.data is Data.PROCESS}
@@ -15,5 +15,5 @@ def test_what_the_kernel_accounts_is_under_the_client_librarys_names() -> None:
     assert usage["process_resident_memory_bytes"] > 10e6
 
 
-def test_where_there_is_no_proc_nothing_is_said(tmp_path: Path) -> None:
+def test_without_proc_there_are_no_process_metrics(tmp_path: Path) -> None:
     assert DaemonProcess(str(tmp_path)).usage() == {}

@@ -94,7 +94,7 @@ def test_each_family_keeps_the_naming_rules(family: Family) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_no_label_is_the_scrapers(family: Family) -> None:
+def test_no_label_collides_with_those_of_the_scraper(family: Family) -> None:
     """The planner exports about other nodes, and sets `node` for them."""
     scrapers = {"node", "cluster", "instance", "job", "pod", "namespace", "container", "le"}
     if family.name.startswith(("disagg_bottleneck", "disagg_rebalance_advised")):
@@ -121,7 +121,7 @@ def test_the_golden_node_shows_every_family_of_the_table() -> None:
     assert names(golden_snapshot(), TAKEN_NS) == of_nodes
 
 
-def test_what_is_rendered_is_what_the_table_says() -> None:
+def test_rendered_metrics_match_the_table() -> None:
     table = {family.name: family for family in FAMILIES}
 
     for metric in render(golden_snapshot(), TAKEN_NS):
@@ -172,11 +172,11 @@ def test_the_last_fresh_instant_still_shows_everything() -> None:
     assert page(snapshot, FRESH_UNTIL_NS) == page(snapshot, TAKEN_NS)
 
 
-def test_before_the_first_snapshot_the_page_says_which_build_this_is() -> None:
+def test_before_the_first_snapshot_the_page_has_only_the_build_info() -> None:
     assert names(None, 0) == {"disagg_build_info"}
 
 
-def test_only_a_simulated_node_says_simulated() -> None:
+def test_only_a_simulated_node_has_the_simulated_info() -> None:
     real = dataclasses.replace(golden_snapshot(), simulated=False)
 
     assert "disagg_simulated_info" in names(golden_snapshot(), STALE_NS)
@@ -201,7 +201,7 @@ def test_a_device_that_failed_keeps_its_account_and_has_no_readings() -> None:
     assert samples(snapshot, "disagg_gpu_unobserved_seconds_total")[f"{GPU_2}/no_reading"] == 15.0
 
 
-def test_an_engine_without_records_shows_its_pages_load_and_no_more() -> None:
+def test_an_engine_without_records_shows_the_load_of_its_page_only() -> None:
     requests = samples(golden_snapshot(), "disagg_engine_requests")
 
     assert requests["decode-0/decode/running"] == 18.0
@@ -228,7 +228,7 @@ def test_an_engine_that_could_not_be_probed_is_neither_up_nor_down() -> None:
     assert samples(unknown, "disagg_engine_up") == {}
 
 
-def test_a_worker_that_does_not_run_has_no_start() -> None:
+def test_a_worker_that_does_not_run_has_no_start_time() -> None:
     assert set(samples(golden_snapshot(), "disagg_worker_start_timestamp_seconds")) == {"prefill-0"}
 
 
@@ -239,7 +239,7 @@ def test_an_engine_that_is_gone_serves_no_device() -> None:
     assert not samples(dataclasses.replace(golden, engines=gone), "disagg_gpu_assignment_info")
 
 
-def test_the_last_errors_of_a_gpu_that_answers_no_more_are_shown() -> None:
+def test_the_last_errors_of_a_lost_gpu_are_shown() -> None:
     """The alert on Xid 79 (fallen off the bus) would miss it otherwise."""
     golden = golden_snapshot()
     left = tuple(reading for reading in golden.readings if reading.gpu != GPU_1)
@@ -271,7 +271,7 @@ def test_a_router_whose_page_cannot_be_read_keeps_its_counters_alone() -> None:
     }
 
 
-def test_an_engine_that_only_the_router_knows_goes_by_its_url() -> None:
+def test_an_engine_known_only_to_the_router_is_labelled_with_its_url() -> None:
     golden = golden_snapshot()
     assert golden.router is not None
     nameless = dataclasses.replace(golden, router=dataclasses.replace(golden.router, engines=()))
@@ -285,12 +285,12 @@ def test_an_engine_that_only_the_router_knows_goes_by_its_url() -> None:
 # Rows that exist at 0
 
 
-def test_a_router_s_engine_has_its_errors_before_the_first() -> None:
+def test_router_error_counters_are_0_before_the_first_error() -> None:
     assert samples(golden_snapshot(), "disagg_router_decode_errors_total") == {"decode-0": 0.0}
     assert samples(golden_snapshot(), "disagg_router_prefill_errors_total") == {"prefill-0": 3.0}
 
 
-def test_a_new_device_has_all_its_pairs_at_zero() -> None:
+def test_a_new_device_has_all_role_and_phase_pairs_at_zero() -> None:
     """So that rate() sees the first increase, also after a change of role."""
     device = Device("GPU-x", 0, "H100", "nvidia0")
     new = Snapshot(0, 0.0, 1, (device,), accounts=(DeviceAccount(device, Role.NONE, 0, 0, {}),))
@@ -305,7 +305,7 @@ def test_a_new_device_has_all_its_pairs_at_zero() -> None:
     }
 
 
-def test_a_model_has_its_node_pairs_before_its_first_step() -> None:
+def test_a_model_has_its_node_rows_before_its_first_step() -> None:
     golden = golden_snapshot()
     idle = Cell(Role.NONE, Use.IDLE, Reason.NO_ENGINE)
     before = dataclasses.replace(
@@ -321,7 +321,7 @@ def test_a_model_has_its_node_pairs_before_its_first_step() -> None:
     assert rows["none/idle//NVIDIA H100 80GB HBM3/"] == 2.0
 
 
-def test_a_models_node_pairs_stay_when_its_engines_are_gone() -> None:
+def test_a_models_node_rows_stay_when_its_engines_are_gone() -> None:
     alone = dataclasses.replace(golden_snapshot(), engines=(), engine_accounts=())
 
     rows = samples(alone, "disagg_node_phase_seconds_total")
@@ -362,7 +362,7 @@ SGLANG_PAGE = EnginePage(
         (Method.NONE, None, set()),
     ],
 )
-def test_tokens_stand_at_0_only_where_their_source_reports_them(
+def test_token_counters_start_at_0_only_where_their_source_reports_tokens(
     method: Method, page: EnginePage | None, phases: set[str]
 ) -> None:
     golden = golden_snapshot()
@@ -379,7 +379,7 @@ def test_tokens_stand_at_0_only_where_their_source_reports_them(
     of_node = samples(snapshot, "disagg_node_phase_tokens_total")
     assert of_engine == {f"decode-0/mixed/{phase}": 0.0 for phase in phases}
     assert of_node == {f"mixed/{phase}/llama/": 0.0 for phase in phases}
-    # A rule takes a node without this series for one of an older version.
+    # Rules treat a node without this series as one of an older version.
     assert samples(snapshot, "disagg_node_token_gpu_seconds_total") == {"mixed/prefill/llama/": 0.0}
     assert bool(samples(snapshot, "disagg_engine_steps_total")) is method.by_step
 
@@ -411,7 +411,7 @@ def test_the_zeros_of_an_engine_that_has_reported_steps_stay_when_it_is_gone() -
     assert of_node == {"decode/decode/llama/": 0.0, "decode/prefill/llama/": 0.0}
 
 
-def test_a_state_nobody_announced_is_still_shown() -> None:
+def test_an_unannounced_worker_state_is_still_shown() -> None:
     unannounced = dataclasses.replace(golden_snapshot(), worker_states=("ready",))
 
     states = samples(unannounced, "disagg_worker_state")
@@ -598,8 +598,8 @@ def test_an_unencodable_name_does_not_fail_the_page() -> None:
     assert 'model_name="/models/?t\u00e9\\n\\"x\\""' in text
 
 
-def test_activity_has_the_time_of_the_devices_that_report_it_beside_it() -> None:
-    """Half of the node reports nothing of its units: its seconds are in no quotient of activity."""
+def test_activity_gpu_seconds_cover_only_devices_that_report_activity() -> None:
+    """Half of the node reports no activity: its seconds are in no activity ratio."""
     observed = samples(golden_snapshot(), "disagg_node_activity_gpu_seconds_total")
 
     h100 = "llama/NVIDIA H100 80GB HBM3/"

@@ -39,7 +39,9 @@ def _by_library(rows: MetricRows, *, as_openmetrics: bool) -> bytes:
 
 @pytest.mark.parametrize("as_openmetrics", [False, True])
 @pytest.mark.parametrize("now_ns", [TAKEN_NS, FRESH_UNTIL_NS + 1])
-def test_the_golden_node_reads_as_the_library_writes_it(now_ns: int, as_openmetrics: bool) -> None:
+def test_the_golden_page_matches_that_of_the_client_library(
+    now_ns: int, as_openmetrics: bool
+) -> None:
     rows, text = rows_of(golden_snapshot(), now_ns), PageText()
 
     pages = [text.write(rows, openmetrics=as_openmetrics) for _ in range(2)]
@@ -70,7 +72,7 @@ def test_names_are_escaped_by_dots_as_the_library_does(as_openmetrics: bool) -> 
 )
 @example([(family, [""] * 9, -0.0) for family in ROWS], True)
 @example([(family, [""] * 9, 2**53 + 1) for family in ROWS], False)
-def test_whatever_labels_and_values_are(
+def test_any_labels_and_values_match_the_client_library(
     rows: list[tuple[object, list[str], float]], as_openmetrics: bool
 ) -> None:
     """Quotes, line ends, backslashes, surrogates; infinite, tiny and huge numbers, or none."""
@@ -83,7 +85,7 @@ def test_whatever_labels_and_values_are(
     assert page == _by_library(page_rows, as_openmetrics=as_openmetrics)
 
 
-def test_rows_that_are_gone_are_forgotten_and_may_come_back() -> None:
+def test_removed_rows_are_dropped_and_may_return() -> None:
     text, name = PageText(), "disagg_engine_up"
     there, gone = MetricRows(), MetricRows()
     there.set(name, 1, "a")

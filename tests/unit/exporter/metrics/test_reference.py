@@ -6,7 +6,7 @@ from disagg_exporter.metrics.table import FAMILIES
 DOCS = Path(__file__).parents[4] / "docs"
 
 
-def test_the_committed_reference_is_the_table() -> None:
+def test_the_committed_reference_matches_the_table() -> None:
     """If it fails: python -m disagg_exporter.metrics.reference > docs/metrics.md."""
     assert (DOCS / "metrics.md").read_text() == reference()
 

@@ -47,7 +47,7 @@ def rows(snapshot: Snapshot, name: str) -> dict[tuple[str, ...], float]:
         (Role.UNKNOWN, False),
     ],
 )
-def test_the_first_token_is_reported_where_users_get_it(role: Role, shown: bool) -> None:
+def test_user_latency_is_reported_for_roles_that_serve_users(role: Role, shown: bool) -> None:
     """A prefill engine's is a request of one token; both together would count twice."""
     snapshot = of_decode(role=role)
 
@@ -67,7 +67,7 @@ def test_a_histogram_has_its_buckets_sum_and_count() -> None:
     assert shown["_sum", "decode-0", "decode"] == 54
 
 
-def test_a_prefill_engines_first_token_has_a_name_of_its_own() -> None:
+def test_a_prefill_engines_time_to_first_token_is_a_separate_metric() -> None:
     """Sums over the other family, as in older rules, must not count a request twice."""
     name = "disagg_engine_prefill_time_to_first_token_seconds"
 

@@ -60,7 +60,7 @@ def test_unknown_pools_have_no_verdict() -> None:
     assert words(None, None) == []
 
 
-def test_room_in_both_pools_is_no_reason_to_do_nothing_while_tokens_are_late() -> None:
+def test_late_tokens_change_the_verdict_of_pools_with_room() -> None:
     assert words(0.1, 0.5, late=True) == ["both below 50 %, yet tokens are late"]
     assert words(0.1, 0.6, late=True) == ["decode is short of GPUs"]
 

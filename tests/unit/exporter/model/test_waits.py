@@ -76,7 +76,7 @@ def test_more_than_a_twentieth_of_enough_tokens_is_late(
     assert are_late(first_token, between_tokens, TARGETS) is late
 
 
-def test_what_lies_in_the_bucket_of_the_target_is_not_known_to_be_late() -> None:
+def test_observations_in_the_bucket_of_the_target_are_not_counted_as_late() -> None:
     unknown = Histogram((0.4, 0.8), (0.0, 100.0, 100.0), 50.0)
 
     assert not are_late(unknown, None, TARGETS)
