@@ -39,7 +39,7 @@ class Loggers:
         return find_in_flight()
 
 
-def test_it_counts_the_requests_of_the_engine_that_is_being_made() -> None:
+def test_requests_of_the_engine_being_created_are_counted() -> None:
     states: dict[str, object] = {}
     engine = Engine(OutputProcessor(states))
 
@@ -71,16 +71,16 @@ def test_an_engine_of_another_kind_is_not_counted(processor: object) -> None:
     assert Engine(processor).in_flight() is None
 
 
-def test_whatever_is_among_the_callers_it_does_not_raise() -> None:
+def test_hostile_objects_among_the_callers_raise_no_error() -> None:
     with pytest.raises(RuntimeError, match="in_flight"):
-        Hostile().in_flight  # noqa: B018 # its own doing: it was made
+        Hostile().in_flight  # noqa: B018 # raised by the object itself: creation succeeded
 
 
 def test_without_an_engine_among_the_callers_the_count_is_unknown() -> None:
     assert find_in_flight()() is None
 
 
-def test_it_keeps_no_engine_alive() -> None:
+def test_the_counter_keeps_no_engine_alive() -> None:
     engine = Engine(OutputProcessor({"a": SimpleNamespace()}))
     in_flight = engine.in_flight
 

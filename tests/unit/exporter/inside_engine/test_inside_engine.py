@@ -36,7 +36,7 @@ print(json.dumps({
 """
 
 
-def test_it_needs_nothing_but_the_standard_library_and_is_found_as_a_plugin() -> None:
+def test_the_folder_needs_only_the_standard_library_and_is_found_as_a_plugin() -> None:
     asked = [str(FOLDER), PLUGIN_GROUP, PLUGIN_NAME]
 
     answer = subprocess.run(
@@ -54,7 +54,7 @@ def test_it_needs_nothing_but_the_standard_library_and_is_found_as_a_plugin() ->
     }
 
 
-def test_its_metadata_names_one_distribution_with_one_entry_point() -> None:
+def test_the_metadata_names_one_distribution_with_one_entry_point() -> None:
     context = DistributionFinder.Context(path=[str(FOLDER)])
 
     found: list[Distribution] = list(MetadataPathFinder.find_distributions(context))
@@ -63,7 +63,7 @@ def test_its_metadata_names_one_distribution_with_one_entry_point() -> None:
     assert [(e.group, e.name) for e in found[0].entry_points] == [(PLUGIN_GROUP, PLUGIN_NAME)]
 
 
-def test_nothing_else_lies_in_the_folder() -> None:
+def test_the_folder_contains_nothing_else() -> None:
     """Any file here could shadow a module of the engine."""
     assert {entry.name for entry in FOLDER.iterdir()} - {"__pycache__"} == {
         "disagg_steps",

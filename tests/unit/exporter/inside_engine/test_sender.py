@@ -54,7 +54,7 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Sender]]:
         sender.close()
 
 
-def test_it_sends_one_hello_and_then_heartbeats(
+def test_the_sender_sends_one_hello_and_then_heartbeats(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make(engine_index=3, flags=wire.OVERLAPPED, clock_ns=iter(range(100, 200)).__next__)
@@ -128,10 +128,10 @@ def test_no_more_steps_are_queued_than_fit_into_a_packet(
     assert daemon.hear_all()[-1].sequence == 1 + KEPT_RECORDS
 
 
-def test_a_beat_sends_the_queue_and_names_no_other_step(
+def test_a_heartbeat_sends_the_queue_before_naming_its_last_step(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
-    """A heartbeat that named a step before it is sent would report it lost."""
+    """A heartbeat that named an unsent step would report it lost."""
     sender = make()
     sender.beat()
     daemon.accept()
@@ -408,7 +408,7 @@ def test_the_fork_of_a_child_leaves_the_parents_connection_alone(
     assert (heard[-1].sequence, heard[-1].prefill_tokens, heard[-1].decode_tokens) == (1, 512, 0)
 
 
-def test_its_thread_connects_and_beats_while_the_engine_does_nothing(
+def test_the_sender_thread_connects_and_beats_while_the_engine_is_idle(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make(beat_seconds=0.01)
@@ -419,7 +419,7 @@ def test_its_thread_connects_and_beats_while_the_engine_does_nothing(
     assert [daemon.hear().kind for _ in range(3)] == [wire.HELLO, wire.HEARTBEAT, wire.HEARTBEAT]
 
 
-def test_its_thread_sends_the_queue_without_waiting_for_a_beat(
+def test_the_sender_thread_sends_the_queue_without_waiting_for_a_beat(
     daemon: BareDaemon, make: Callable[..., Sender]
 ) -> None:
     sender = make(beat_seconds=10**6)
@@ -470,7 +470,7 @@ def test_an_engine_that_ends_normally_sends_everything(daemon: BareDaemon) -> No
     assert max(r.sequence for r in daemon.hear_all()) == 3
 
 
-def test_a_path_no_socket_can_have_is_only_a_missing_daemon(tmp_path: Path) -> None:
+def test_an_impossible_socket_path_counts_as_a_missing_daemon(tmp_path: Path) -> None:
     sender = Sender(str(tmp_path / ("x" * 200)))
 
     sender.beat()
@@ -480,7 +480,7 @@ def test_a_path_no_socket_can_have_is_only_a_missing_daemon(tmp_path: Path) -> N
     sender.close()
 
 
-def test_a_listener_of_another_type_is_only_a_missing_daemon(
+def test_a_listener_of_another_type_counts_as_a_missing_daemon(
     tmp_path: Path, make: Callable[..., Sender]
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:

@@ -189,7 +189,9 @@ def test_recomputation_after_preemption_is_prompt_work(
     assert step.generation_requests == generation[0]
 
 
-def test_it_is_also_sent_beside_a_prompt(daemon: BareDaemon, start: Callable[..., Any]) -> None:
+def test_recomputation_beside_a_prompt_is_prompt_work_too(
+    daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
     logger, _hello = start(vllm_config())
 
     logger.record(scheduler_stats(iteration_details((1, 100), (4, 60), elapsed_ms=1)), None)
@@ -241,7 +243,7 @@ def test_a_dummy_step_is_marked(daemon: BareDaemon, start: Callable[..., Any]) -
 def test_state_without_a_step_is_sent_only_when_it_changes(
     daemon: BareDaemon, start: Callable[..., Any]
 ) -> None:
-    """A decode engine that waits for KV calls us thousands of times a second without news."""
+    """A decode engine that waits for KV reports thousands of times a second without a change."""
     logger, _hello = start(vllm_config())
 
     for _ in range(50):
@@ -313,7 +315,7 @@ def test_stats_of_another_version_without_our_fields_count_as_nothing(
 
 
 @pytest.mark.parametrize("elapsed_ms", ["soon", float("nan"), 1e30])
-def test_stats_it_cannot_read_are_a_drop_and_never_an_error(
+def test_unreadable_stats_are_a_drop_and_never_an_error(
     elapsed_ms: Any, daemon: BareDaemon, start: Callable[..., Any]
 ) -> None:
     logger, _hello = start(vllm_config())
@@ -325,7 +327,7 @@ def test_stats_it_cannot_read_are_a_drop_and_never_an_error(
     assert (step.drops, step.steps_generation, step.ns_generation) == (1, 1, 1_000_000)
 
 
-def test_a_clock_that_went_backwards_is_no_negative_time(
+def test_a_negative_step_duration_is_sent_as_0(
     daemon: BareDaemon, start: Callable[..., Any]
 ) -> None:
     logger, _hello = start(vllm_config())
@@ -359,7 +361,7 @@ def test_a_captured_decode_engine_computed_no_prefill_token(
     assert last.ns_generation == sum(int(row["it"][5] * 1_000_000) for row in rows)
 
 
-def test_the_line_per_step_is_hidden_and_nothing_else(
+def test_only_the_log_line_per_step_is_hidden(
     start: Callable[..., Any], iteration_logger: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:
     start(vllm_config(), 0)
@@ -400,7 +402,7 @@ def test_successful_probes_are_not_in_the_access_log(
     assert len(access.filters) == 1
 
 
-def test_the_line_per_step_can_be_kept(
+def test_the_log_line_per_step_can_be_kept(
     start: Callable[..., Any], iteration_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISAGG_KEEP_ITERATION_LOG", "1")
@@ -410,7 +412,7 @@ def test_the_line_per_step_can_be_kept(
     assert iteration_logger.filters == []
 
 
-def test_without_a_socket_it_is_inert(
+def test_without_a_socket_the_plugin_is_inert(
     plugin: Any, iteration_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(wire.SOCKET_ENVIRONMENT, raising=False)
