@@ -33,28 +33,28 @@ def counted(*pages: EnginePage | None) -> ServingCounts:
     return tally.counts
 
 
-def test_what_the_first_page_counts_is_the_past() -> None:
+def test_counts_from_before_the_first_page_are_left_out() -> None:
     counts = counted(page(100))
 
     assert counts.totals[Total.FINISHED_REQUESTS] == 0
     assert counts.time_to_first_token == Histogram((1.0,), (0, 0), 0)
 
 
-def test_the_next_pages_are_counted_on() -> None:
+def test_increases_on_later_pages_are_counted() -> None:
     counts = counted(page(100, 5.0), page(103, 7.0), page(110, 7.0))
 
     assert counts.totals == {Total.FINISHED_REQUESTS: 10, Total.QUEUE_SECONDS: 2.0}
     assert counts.time_to_first_token == Histogram((1.0,), (10, 10), 5)
 
 
-def test_a_restart_takes_nothing_away() -> None:
+def test_a_restart_subtracts_nothing() -> None:
     counts = counted(page(100), page(110), page(4), page(5))
 
     assert counts.totals[Total.FINISHED_REQUESTS] == 15
 
 
 def test_a_second_model_on_the_page_is_no_restart() -> None:
-    """What is there already would be counted a second time."""
+    """Otherwise existing counts would be counted a second time."""
     one, two, other = page(100), replace(page(103), model_name=None), page(4)
 
     counts = counted(one, two, page(105))
@@ -63,13 +63,13 @@ def test_a_second_model_on_the_page_is_no_restart() -> None:
     assert counted(one, two, replace(other, model_name="n")).totals[Total.FINISHED_REQUESTS] == 7
 
 
-def test_a_restart_that_was_seen_counts_even_if_the_new_process_is_ahead_already() -> None:
+def test_an_observed_restart_counts_even_if_the_new_counter_is_higher() -> None:
     counts = counted(page(100), page(110), None, page(200))
 
     assert counts.totals[Total.FINISHED_REQUESTS] == 210
 
 
-def test_a_process_before_the_first_page_is_none_of_ours() -> None:
+def test_a_restart_before_the_first_page_is_not_counted() -> None:
     assert counted(None, page(100), page(101)).totals[Total.FINISHED_REQUESTS] == 1
 
 
@@ -87,7 +87,7 @@ def test_a_series_that_appears_later_began_at_zero() -> None:
     assert counted(page(3), later).totals[Total.TRANSFERS] == 2
 
 
-def test_a_series_that_goes_away_keeps_what_it_counted() -> None:
+def test_a_series_that_disappears_keeps_its_count() -> None:
     gone = replace(page(3), serving=ServingCounts())
 
     counts = counted(page(1), page(3), gone)
@@ -96,7 +96,7 @@ def test_a_series_that_goes_away_keeps_what_it_counted() -> None:
     assert counts.time_to_first_token == Histogram((1.0,), (2, 2), 1)
 
 
-def test_a_series_that_goes_away_and_comes_back_is_counted_on() -> None:
+def test_a_series_that_disappears_and_returns_continues_its_count() -> None:
     gone = replace(page(3), serving=ServingCounts())
 
     counts = counted(page(1), page(3), gone, gone, page(8))
@@ -105,14 +105,14 @@ def test_a_series_that_goes_away_and_comes_back_is_counted_on() -> None:
     assert counts.time_to_first_token == Histogram((1.0,), (7, 7), 3.5)
 
 
-def test_a_series_that_comes_back_lower_is_of_another_process() -> None:
+def test_a_series_that_returns_lower_is_a_restart() -> None:
     gone = replace(page(3), serving=ServingCounts())
 
     assert counted(page(1), page(3), gone, page(2)).totals[Total.FINISHED_REQUESTS] == 4
 
 
 @pytest.mark.parametrize("name", ["duration", "inter_token_latency", "output_tokens"])
-def test_any_histogram_tells_a_restart(name: str) -> None:
+def test_a_restart_is_detected_by_any_histogram(name: str) -> None:
     """A router counts nothing but how long requests took."""
 
     def told(count: float) -> EnginePage:
@@ -125,14 +125,14 @@ def test_any_histogram_tells_a_restart(name: str) -> None:
     assert getattr(counts, name) == Histogram((1.0,), (15, 15), 15)
 
 
-def test_a_workers_page_that_becomes_its_engines_counts_nothing_twice() -> None:
+def test_a_change_from_worker_page_to_engine_page_counts_nothing_twice() -> None:
     """A Dynamo worker counts the requests too, until its engine writes its own series."""
     worker = replace(page(50), kind="dynamo")
 
     assert counted(worker, page(50), page(52)).totals[Total.FINISHED_REQUESTS] == 2
 
 
-def test_ranks_that_leave_take_their_counts_along_and_nobody_elses() -> None:
+def test_removed_ranks_are_no_restart_of_the_remaining_ones() -> None:
     """Two of four ranks less is no restart of the others; what they did meanwhile is not known."""
     four, two = replace(page(400), ranks=4), replace(page(210), ranks=2)
 
@@ -182,16 +182,16 @@ def arrived(*levels: tuple[float, float] | None) -> float:
     return counted(*pages).totals[Total.ARRIVED_REQUESTS]
 
 
-def test_requests_arrive_whether_they_have_ended_or_not() -> None:
+def test_arrivals_include_finished_and_unfinished_requests() -> None:
     assert arrived((100, 5), (103, 9)) == 7
 
 
-def test_a_gauge_that_lags_behind_does_not_make_requests_arrive_twice() -> None:
-    """Of an engine that tells its gauges late: finished and still inside, or neither."""
+def test_a_lagging_gauge_does_not_count_arrivals_twice() -> None:
+    """An engine that updates its gauges late: requests are in both counts, or in neither."""
     assert arrived((100, 5), (100, 3), (102, 3), (102, 3)) == 0
     assert arrived((100, 5), (102, 5), (102, 3), (104, 3)) == 2
 
 
-def test_requests_lost_with_a_process_had_arrived() -> None:
+def test_requests_lost_in_a_restart_are_counted_as_arrived() -> None:
     assert arrived((100, 5), (101, 8), None, (0, 2)) == 4 + 2
     assert arrived((100, 5), (101, 8), (1, 2)) == 4 + 3

@@ -17,7 +17,7 @@ def read(*lines: str) -> dict[str | None, ServingCounts]:
     return {each.model_name: each.serving for each in page.models}
 
 
-def test_the_captured_page_of_dynamos_frontend_tells_what_users_met() -> None:
+def test_the_captured_page_of_dynamos_frontend_gives_user_metrics() -> None:
     """Dynamo 1.6.1 with mock workers, after 202 requests of 4000 tokens to one model."""
     page = parse_front_page((DATA / "frontend-dynamo-1.6.1" / "frontend.prom").read_bytes(), 7)
 
@@ -42,7 +42,7 @@ def test_the_captured_page_of_dynamos_frontend_tells_what_users_met() -> None:
     assert served.output_tokens.sum == 30_024
 
 
-def test_the_captured_page_of_vllm_router_tells_durations_of_no_model() -> None:
+def test_the_captured_page_of_vllm_router_gives_durations_without_a_model() -> None:
     page = parse_front_page((DATA / "vllm-router-0.1.17" / "router.prom").read_bytes(), 7)
 
     assert page.source is RequestSource.ROUTER
@@ -55,7 +55,7 @@ def test_the_captured_page_of_vllm_router_tells_durations_of_no_model() -> None:
     assert (counts[2.5], counts[10.0], counts[20.0]) == (71, 94, 112)
 
 
-def test_models_are_told_apart_and_endpoints_added_up() -> None:
+def test_models_are_separated_and_endpoints_summed() -> None:
     models = read(
         'smg_router_requests_total{model="a",endpoint="chat",streaming="true"} 3',
         'smg_router_requests_total{model="a",endpoint="completions",streaming="true"} 4',
@@ -73,7 +73,7 @@ def test_models_are_told_apart_and_endpoints_added_up() -> None:
     assert models["b"].time_to_first_token is None
 
 
-def test_of_more_models_than_can_be_shown_the_first_are_read_and_the_others_counted() -> None:
+def test_models_beyond_the_limit_are_counted_as_left_out() -> None:
     names = [f"model-{number}" for number in range(MOST_MODELS + 3)]
     lines = (f'dynamo_frontend_requests_started_total{{model="{name}"}} 1\n' for name in names)
 
@@ -83,7 +83,7 @@ def test_of_more_models_than_can_be_shown_the_first_are_read_and_the_others_coun
     assert page.left_out_models == 3
 
 
-def test_a_router_before_its_first_request_has_no_line_and_tells_nothing() -> None:
+def test_an_empty_page_of_a_router_has_no_models() -> None:
     assert parse_front_page(b"", 7).models == ()
 
 
@@ -96,12 +96,12 @@ def test_a_router_before_its_first_request_has_no_line_and_tells_nothing() -> No
         (b'dynamo_frontend_requests_started_total{model="a} 1\n', "cannot be read"),
     ],
 )
-def test_what_is_no_page_of_theirs_is_an_error(text: bytes, why: str) -> None:
+def test_a_page_of_another_program_is_an_error(text: bytes, why: str) -> None:
     with pytest.raises(PageError, match=why):
         parse_front_page(text, 7)
 
 
-def test_what_waits_for_either_pool_is_added_up_and_absent_where_it_is_not_told() -> None:
+def test_requests_waiting_for_pools_are_summed_and_absent_if_unreported() -> None:
     """Dynamo's default router keeps no queue and does not write the series."""
     queue, duration = "dynamo_frontend_router_queue_pending_requests", "vllm_router_pd_request"
     lines = (

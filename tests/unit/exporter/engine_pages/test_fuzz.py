@@ -1,4 +1,4 @@
-"""Pages by somebody who means ill: never an exception but one, never more memory than allowed."""
+"""Hostile pages: no exception but PageError, and no more memory than allowed."""
 
 import math
 import tracemalloc
@@ -89,7 +89,7 @@ def test_any_lines_of_wanted_names_give_a_sane_page_or_a_page_error(page: list[b
 
 @given(st.sampled_from(GOLDEN), st.data())
 def test_a_real_page_with_bytes_changed_is_read_or_refused(file: Path, data: st.DataObject) -> None:
-    """Cut, doubled, and with bytes of its own put elsewhere."""
+    """Bytes are cut, changed or inserted."""
     text = bytearray(file.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(text) - 1))
@@ -132,7 +132,7 @@ def test_no_sequence_of_pages_makes_a_count_fall(pages: list[list[bytes]]) -> No
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(GOLDEN), st.randoms(use_true_random=False))
-def test_the_order_of_lines_means_nothing(file: Path, random: Random) -> None:
+def test_the_order_of_lines_does_not_matter(file: Path, random: Random) -> None:
     text = file.read_bytes()
     rows = [row for row in text.splitlines() if not row.startswith(b"#")]
     random.shuffle(rows)
@@ -175,12 +175,12 @@ def peak_bytes(text: bytes) -> int:
     ],
     ids=["comments", "empty", "one line", "a name", "a label", "a value", "samples"],
 )
-def test_a_page_as_large_as_may_be_fetched_costs_a_bounded_memory(text: bytes) -> None:
-    """Beside the page: its lines as they are cut, one at a time, and what is wanted of them."""
+def test_a_page_of_maximum_size_is_parsed_in_bounded_memory(text: bytes) -> None:
+    """Beside the page: one line at a time, and the series that are read."""
     assert peak_bytes(text) < 24_000_000
 
 
-def test_labels_that_never_repeat_are_not_remembered_for_ever() -> None:
+def test_memory_for_labels_that_never_repeat_is_bounded() -> None:
     heads = SeriesKeys()
 
     tracemalloc.start()

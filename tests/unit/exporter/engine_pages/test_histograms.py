@@ -32,14 +32,14 @@ def page(*points: tuple[str, float], total: float = 1.0, **labels: str) -> Sampl
     return {"x_bucket": buckets, "x_sum": [Sample(labels, total)]}
 
 
-def test_where_bounds_coincide_the_counts_are_the_engines() -> None:
+def test_counts_at_common_bounds_are_the_engines_counts() -> None:
     found = page(("0.1", 2), ("0.5", 3), ("1.0", 5), ("10", 7), ("+Inf", 8))
 
     assert histogram(found, "x", OURS) == Histogram(OURS, (2, 5, 7, 8), 1.0)
 
 
-def test_where_they_do_not_an_observation_moves_up() -> None:
-    """Of the three below 2 s none is known to be below 1 s; told too slow, never too fast."""
+def test_an_observation_between_our_bounds_moves_to_a_higher_one() -> None:
+    """Of the three below 2 s none is known to be below 1 s: reported too slow, never too fast."""
     found = page(("0.05", 1), ("0.8", 3), ("2.0", 6), ("+Inf", 6))
 
     assert histogram(found, "x", OURS) == Histogram(OURS, (1, 3, 6, 6), 1.0)
@@ -51,7 +51,7 @@ def test_buckets_may_stand_in_any_order() -> None:
     assert histogram(found, "x", OURS) == Histogram(OURS, (2, 5, 7, 8), 1.0)
 
 
-def test_ranks_are_added_up_each_by_its_own_bounds() -> None:
+def test_ranks_are_summed_each_by_its_own_bounds() -> None:
     found = page(("0.1", 2), ("+Inf", 2), engine="0")
     other = page(("1.0", 5), ("+Inf", 6), engine="1")
     both = {name: [*found[name], *other[name]] for name in found}
@@ -59,7 +59,7 @@ def test_ranks_are_added_up_each_by_its_own_bounds() -> None:
     assert histogram(both, "x", OURS) == Histogram(OURS, (2, 7, 7, 8), 2.0)
 
 
-def test_a_page_without_it_has_none() -> None:
+def test_a_page_without_the_histogram_has_none() -> None:
     assert histogram({}, "x", OURS) is None
 
 
@@ -75,13 +75,13 @@ def test_a_page_without_it_has_none() -> None:
         (("NaN", 1.0),),
     ],
 )
-def test_what_is_no_histogram_is_refused(points: tuple[tuple[str, float], ...]) -> None:
+def test_an_invalid_histogram_is_refused(points: tuple[tuple[str, float], ...]) -> None:
     with pytest.raises(PageError):
         histogram(page(*points), "x", OURS)
 
 
 @pytest.mark.parametrize("totals", [(math.inf, -math.inf), (1.7e308, 1.7e308), (math.nan, 1.0)])
-def test_sums_that_have_no_sum_are_refused(totals: tuple[float, float]) -> None:
+def test_sums_that_are_not_finite_are_refused(totals: tuple[float, float]) -> None:
     sums = [Sample({"engine": str(rank)}, total) for rank, total in enumerate(totals)]
     found = page(("+Inf", 2)) | {"x_sum": sums}
 
@@ -94,7 +94,7 @@ def test_sums_that_have_no_sum_are_refused(totals: tuple[float, float]) -> None:
     st.lists(st.floats(0.0001, 5000), max_size=60),
     st.lists(st.floats(0.001, 1000), min_size=1, max_size=30, unique=True),
 )
-def test_no_quantile_is_ever_told_too_low(seconds: list[float], bounds: list[float]) -> None:
+def test_no_quantile_is_underestimated(seconds: list[float], bounds: list[float]) -> None:
     points = [(str(b), float(sum(s <= b for s in seconds))) for b in sorted(bounds)]
     found = page(*points, ("+Inf", float(len(seconds))))
 
@@ -109,6 +109,6 @@ def test_no_quantile_is_ever_told_too_low(seconds: list[float], bounds: list[flo
 
 
 @pytest.mark.parametrize("bounds", [FIRST_TOKEN_BOUNDS_SECONDS, BETWEEN_TOKENS_BOUNDS_SECONDS])
-def test_ours_are_few_and_in_order(bounds: tuple[float, ...]) -> None:
+def test_our_bounds_are_few_and_sorted(bounds: tuple[float, ...]) -> None:
     assert len(bounds) + 1 <= 12
     assert list(bounds) == sorted(set(bounds))

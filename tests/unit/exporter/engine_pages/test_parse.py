@@ -49,7 +49,7 @@ def golden(computed: float, external: float, generated: float) -> EnginePage:
         ("nixl_decode.prom", golden(0, 2662, 1820)),
     ],
 )
-def test_a_real_vllm_page_gives_what_it_says(file: str, expected: EnginePage) -> None:
+def test_a_real_vllm_page_gives_its_values(file: str, expected: EnginePage) -> None:
     assert load_and_tokens(parse_page((CAPTURES / file).read_bytes(), 7)) == expected
 
 
@@ -97,7 +97,7 @@ def test_ranks_are_summed_and_their_kv_use_averaged() -> None:
     assert parsed.kv_usage_ratio == pytest.approx(0.15)
 
 
-def test_waiting_leaves_out_requests_that_no_room_would_help() -> None:
+def test_waiting_excludes_deferred_requests() -> None:
     page = (
         b"vllm:num_requests_waiting 5\n"
         b'vllm:num_requests_waiting_by_reason{reason="capacity"} 1\n'
@@ -107,17 +107,17 @@ def test_waiting_leaves_out_requests_that_no_room_would_help() -> None:
     assert parse_page(page, 0).waiting == 1
 
 
-def test_an_older_engine_without_reasons_gives_all_that_wait() -> None:
+def test_an_older_engine_without_reasons_gives_all_waiting_requests() -> None:
     assert parse_page(b"vllm:num_requests_waiting 5\n", 0).waiting == 5
 
 
-def test_what_the_page_does_not_have_is_absent() -> None:
+def test_values_missing_from_the_page_are_absent() -> None:
     page = parse_page(b"vllm:prompt_tokens_total 8614\n" + RUNNING, 0)
 
     assert page == EnginePage("vllm", 0, "m", running=3)
 
 
-def test_a_series_whose_name_only_begins_alike_is_another_one() -> None:
+def test_a_series_with_a_longer_name_is_another_one() -> None:
     page = parse_page(RUNNING + b"vllm:num_requests_running_created 1.7e9\n", 0)
 
     assert page.running == 3
@@ -133,20 +133,20 @@ def test_labels_may_hold_braces_quotes_and_spaces() -> None:
     assert (page.running, page.model_name) == (4, 'a} "b" {c, 9')
 
 
-def test_timestamps_carriage_returns_and_tabs_are_no_trouble() -> None:
+def test_timestamps_carriage_returns_and_tabs_are_accepted() -> None:
     page = parse_page(b"vllm:num_requests_running\t4 1700000000000\r\n", 0)
 
     assert page.running == 4
 
 
 @pytest.mark.parametrize("value", [b"NaN", b"+Inf", b"-Inf", b"-1", b"1e300"])
-def test_a_counter_that_cannot_be_one_is_refused(value: bytes) -> None:
+def test_an_invalid_counter_value_is_refused(value: bytes) -> None:
     with pytest.raises(PageError, match="generation_tokens_total is"):
         parse_page(RUNNING + TOKENS.replace(b"1820.0", value), 0)
 
 
 @pytest.mark.parametrize("value", [b"NaN", b"+Inf", b"-1", b"9" * 400])
-def test_a_gauge_that_cannot_be_one_is_absent(value: bytes) -> None:
+def test_an_invalid_gauge_value_is_absent(value: bytes) -> None:
     page = parse_page(RUNNING.replace(b"3.0", value) + TOKENS, 0)
 
     assert (page.running, page.generation_tokens_total) == (None, 1820)
@@ -260,8 +260,8 @@ def test_a_window_holds_what_happened_between_two_pages() -> None:
     assert happened.generation_tokens_per_second == 250.0
 
 
-def test_after_a_restart_only_what_came_since_counts() -> None:
-    """One counter fell, so all began anew, also one that is larger than before."""
+def test_after_a_restart_only_the_counts_since_are_used() -> None:
+    """One counter fell, so all were reset, also one that is larger than before."""
     restarted = dataclasses.replace(AFTER, computed_tokens_total=150.0, generation_tokens_total=4.0)
 
     happened = window(BEFORE, restarted)

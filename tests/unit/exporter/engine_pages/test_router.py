@@ -21,7 +21,7 @@ def page(*lines: str) -> RouterPage:
     return parse_router_page(("\n".join(lines) + "\n").encode(), 7)
 
 
-def test_the_captured_page_says_that_all_went_well() -> None:
+def test_the_captured_page_shows_requests_without_errors() -> None:
     """vllm-router 0.1.17 after 121 requests to a real NIXL pair."""
     assert parse_router_page(CAPTURED.read_bytes(), 7) == RouterPage(
         t_ns=7,
@@ -33,7 +33,7 @@ def test_the_captured_page_says_that_all_went_well() -> None:
     )
 
 
-def test_errors_and_health_go_by_engine() -> None:
+def test_errors_and_health_are_read_per_engine() -> None:
     read = page(
         f'vllm_router_pd_prefill_errors_total{{worker="{PREFILL}"}} 3',
         f'vllm_router_pd_decode_errors_total{{worker="{DECODE}"}} 10',
@@ -76,7 +76,7 @@ def test_ranks_are_summed_once() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"\n", b"# TYPE vllm_router_worker_health gauge\n"])
-def test_a_router_without_a_request_tells_nothing_yet(text: bytes) -> None:
+def test_a_router_without_a_request_gives_an_empty_page(text: bytes) -> None:
     assert parse_router_page(text, 7) == RouterPage(7)
 
 
@@ -97,7 +97,7 @@ def test_a_gauge_that_is_no_number_is_absent() -> None:
         (b"vllm_router_pd_requests_total " + b"1" * MAX_LINE_BYTES + b"\n", "a line is longer"),
     ],
 )
-def test_a_page_that_cannot_be_believed_is_refused(text: bytes, why: str) -> None:
+def test_an_implausible_page_is_refused(text: bytes, why: str) -> None:
     with pytest.raises(PageError, match=why):
         parse_router_page(text, 7)
 
@@ -112,8 +112,8 @@ def totals(requests: float, errors: float | None = None) -> RouterPage:
     return RouterPage(0, RouterCounts(requests, {} if errors is None else {FAILED: errors}))
 
 
-def test_counting_begins_with_the_first_page_and_goes_on_from_page_to_page() -> None:
-    """A daemon that adopts a router takes none of its past for the present."""
+def test_counting_starts_after_the_first_page() -> None:
+    """Counts of an adopted router from before its adoption are left out."""
     counts = count_on(None, None, totals(1000, 5))
     assert counts == RouterCounts()
 
@@ -122,14 +122,14 @@ def test_counting_begins_with_the_first_page_and_goes_on_from_page_to_page() -> 
     assert counts == RouterCounts(10.0, {FAILED: 1.0})
 
 
-def test_no_counter_falls_when_the_router_begins_anew() -> None:
+def test_no_counter_falls_when_the_router_restarts() -> None:
     counts = RouterCounts(10.0, {FAILED: 4.0})
 
     assert count_on(counts, totals(50, 4), totals(3)) == RouterCounts(13.0, {FAILED: 4.0})
     assert count_on(counts, None, totals(60, 1)) == RouterCounts(70.0, {FAILED: 5.0})
 
 
-def test_one_counter_that_fell_means_that_all_began_anew() -> None:
+def test_one_decreased_counter_means_a_reset_of_all() -> None:
     counts = RouterCounts(10.0, {FAILED: 4.0})
 
     assert count_on(counts, totals(50, 4), totals(60, 1)).requests == 70.0
@@ -146,7 +146,7 @@ COUNTS = st.builds(
 
 @settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.one_of(st.none(), COUNTS), min_size=1))
-def test_counters_never_fall_whatever_the_pages_say(pages: list[RouterCounts | None]) -> None:
+def test_counters_never_fall_for_any_pages(pages: list[RouterCounts | None]) -> None:
     counts: RouterCounts | None = None
     before: RouterPage | None = None
     for totals in pages:

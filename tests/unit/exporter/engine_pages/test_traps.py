@@ -32,13 +32,13 @@ def test_iteration_tokens_total_is_a_histogram_and_no_count_of_tokens() -> None:
     assert parse_page(page, 0).generation_tokens_total is None
 
 
-def test_preemptions_without_total_are_not_on_any_page() -> None:
+def test_preemptions_without_the_total_suffix_are_not_read() -> None:
     page = b"vllm:num_requests_running 1\nvllm:num_preemptions 7\n"
 
     assert total(page, Total.PREEMPTIONS) is None
 
 
-def test_ray_puts_its_own_word_before_the_names() -> None:
+def test_names_with_rays_prefix_are_read() -> None:
     page = b'ray_vllm_num_requests_running{WorkerId="a",engine="0",model_name="m"} 3\n'
 
     assert (parse_page(page, 0).kind, parse_page(page, 0).running) == ("vllm", 3)
@@ -57,7 +57,9 @@ def test_time_per_output_token_is_not_the_time_between_tokens() -> None:
 @pytest.mark.parametrize(
     ("awake", "asleep"), [(b"1.0", False), (b"0.0", True), (b"NaN", None), (b"", None)]
 )
-def test_a_sleeping_engine_is_no_idle_one(awake: bytes, asleep: bool | None) -> None:
+def test_a_sleeping_engine_is_distinguished_from_an_idle_one(
+    awake: bytes, asleep: bool | None
+) -> None:
     page = b"vllm:num_requests_running 0\n"
     if awake:
         page += b'vllm:engine_sleep_state{sleep_state="awake"} %s\n' % awake
@@ -77,7 +79,7 @@ def test_a_sleeping_engine_is_no_idle_one(awake: bytes, asleep: bool | None) -> 
         (b'num_gpu_blocks="%s",block_size="32"' % (b"9" * 300), None),
     ],
 )
-def test_the_size_of_the_cache_is_what_its_labels_say(labels: bytes, tokens: float | None) -> None:
+def test_the_kv_cache_size_is_read_from_the_labels(labels: bytes, tokens: float | None) -> None:
     page = b"vllm:num_requests_running 0\nvllm:cache_config_info{%s} 1\n" % labels
 
     assert parse_page(page, 0).kv_cache_tokens == tokens
@@ -106,8 +108,8 @@ def test_forward_seconds_are_absent_without_the_timer() -> None:
     assert (page.prefill_seconds_total, page.decode_seconds_total) == (None, None)
 
 
-def test_a_mode_that_never_happened_is_zero_beside_one_that_did() -> None:
-    """So that the first token of a kind is counted, and not taken for the past."""
+def test_an_absent_mode_is_zero_beside_a_present_one() -> None:
+    """So that the first tokens of a kind are counted, and not left out as earlier ones."""
     before = parse_page(sglang(b'realtime_tokens_total{,mode="decode"} 10'), 1)
     after = parse_page(
         sglang(
@@ -133,7 +135,7 @@ def test_milliseconds_and_mebibytes_become_seconds_and_bytes() -> None:
     assert total(page, Total.TRANSFER_BYTES) == 2 * 2**20
 
 
-def test_the_bootstrap_queue_is_known_by_its_older_name() -> None:
+def test_the_bootstrap_queue_is_read_under_its_older_name() -> None:
     page = sglang(b"num_prefill_prealloc_queue_reqs{} 4")
 
     assert parse_page(page, 0).deferred == 4
@@ -149,7 +151,7 @@ def test_a_gauge_by_priority_is_not_added_to_its_total() -> None:
     assert parse_page(page, 0).running == 5
 
 
-def test_ranks_that_tell_of_the_same_requests_are_not_added_up() -> None:
+def test_ranks_that_report_the_same_requests_are_not_summed() -> None:
     page = sglang(b"num_running_reqs{} 5")
     page += page.replace(b'tp_rank="0"', b'tp_rank="1"') + page.replace(
         b'pp_rank="0"', b'pp_rank="1"'
@@ -158,28 +160,28 @@ def test_ranks_that_tell_of_the_same_requests_are_not_added_up() -> None:
     assert parse_page(page, 0).running == 5
 
 
-def test_ranks_with_requests_of_their_own_are_added_up() -> None:
+def test_ranks_with_separate_requests_are_summed() -> None:
     page = sglang(b'num_running_reqs{,dp_rank="0"} 5')
     page += page.replace(b'dp_rank="0"', b'dp_rank="1"').replace(b'tp_rank="0"', b'tp_rank="4"')
 
     assert parse_page(page, 0).running == 10
 
 
-def test_occupancy_that_is_not_measured_is_no_trouble() -> None:
+def test_unmeasured_occupancy_is_ignored() -> None:
     assert parse_page(sglang(b"fwd_occupancy{} NaN", b"num_running_reqs{} 1"), 0).running == 1
 
 
 # TensorRT-LLM
 
 
-def test_the_destructive_page_is_never_asked_for() -> None:
+def test_the_destructive_page_is_never_requested() -> None:
     assert page_path("trtllm") == "/prometheus/metrics"
     assert {page_path(kind) for kind in ("vllm", "sglang", "dynamo", "standin")} == {"/metrics"}
     assert version_path("sglang") == "/server_info"
 
 
-def test_names_without_a_prefix_are_believed_only_with_the_engines_label() -> None:
-    """A page with a time_to_first_token_seconds of its own is nobody's engine."""
+def test_names_without_a_prefix_are_accepted_only_with_the_engines_label() -> None:
+    """Another program's page may have a time_to_first_token_seconds, too."""
     names = b"request_success_total"
 
     with pytest.raises(PageError, match="no series of a known engine"):

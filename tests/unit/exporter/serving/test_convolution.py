@@ -26,7 +26,7 @@ counts = st.lists(st.floats(0, 1e6), min_size=5, max_size=5)
 
 
 @given(counts, counts)
-def test_the_whole_has_as_many_as_the_second_and_is_in_order(
+def test_the_convolution_is_monotonic_and_has_the_count_of_the_second_part(
     first: list[float], second: list[float]
 ) -> None:
     whole = convolved(histogram(1.0 + first[0], *first[1:]), histogram(*second), BOUNDS)
@@ -57,18 +57,18 @@ def test_means_add_up() -> None:
     assert whole.sum / whole.total == pytest.approx(0.5 / 4 + 3.0 / 8)
 
 
-def test_without_a_first_part_nothing_is_known_of_the_whole() -> None:
+def test_without_observations_of_the_first_part_there_is_no_convolution() -> None:
     assert convolved(histogram(0, 0, 0, 0, 0), histogram(1.0, 0, 0, 0, 0), BOUNDS) is None
 
 
-def test_what_is_above_all_bounds_of_a_part_is_above_all_of_the_whole() -> None:
+def test_observations_above_all_bounds_of_a_part_are_above_all_of_the_whole() -> None:
     whole = convolved(histogram(1.0, 0, 0, 0, 1.0), histogram(4.0, 0, 0, 0, 0), BOUNDS)
 
     assert whole is not None
     assert whole.counts[-2:] == pytest.approx((2.0, 4.0))
 
 
-def test_the_share_below_a_bound_is_that_of_drawn_sums() -> None:
+def test_shares_below_bounds_match_those_of_simulated_sums() -> None:
     """Evenly spread parts: a sum below 0.5 of one up to 0.25 and one up to 0.5 is 3 in 4."""
     chance = random.Random(1)
     first = [chance.uniform(0, 0.25) for _ in range(20_000)]
@@ -84,7 +84,7 @@ def test_the_share_below_a_bound_is_that_of_drawn_sums() -> None:
     assert shares[2] == pytest.approx(0.75, abs=0.02)
 
 
-def test_the_bounds_of_the_parts_and_of_the_whole_may_be_others() -> None:
+def test_the_bounds_of_the_parts_and_of_the_whole_may_differ() -> None:
     first = observed([0.05] * 10, (0.1, 1.0))
     second = observed([2.0] * 10, (1.0, 3.0, 5.0))
 

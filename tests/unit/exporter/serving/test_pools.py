@@ -20,14 +20,14 @@ def taken(*looks: tuple[float, Histogram | None, Histogram | None]) -> PoolsWait
     return pools
 
 
-def test_each_decode_wait_is_one_whole_wait() -> None:
+def test_each_decode_wait_gives_one_combined_wait() -> None:
     whole = taken((1, waits(10), waits(3)), (2, None, waits(4)), (3, waits(5), None)).whole
 
     assert whole is not None
     assert whole.total == 7
 
 
-def test_a_count_that_was_made_never_changes() -> None:
+def test_earlier_counts_are_never_reduced() -> None:
     pools = taken((1, waits(10, 0.1), waits(3, 0.1)))
     before = pools.whole
     pools.take(waits(1000, 2.0), waits(5, 0.1), 2_000_000_000)
@@ -43,7 +43,7 @@ def test_a_count_that_was_made_never_changes() -> None:
 def test_decode_observations_wait_a_minute_for_the_first_of_prefill(
     seconds: float, known: bool
 ) -> None:
-    """Those of an hour before would be a jump of the counter that says nothing of now."""
+    """Observations of an hour before would be a jump of the counter unrelated to the present."""
     looks = [(0.0, None, waits(4)), (seconds, None, waits(1)), (seconds + 0.5, waits(5), None)]
     whole = taken(*looks).whole
 

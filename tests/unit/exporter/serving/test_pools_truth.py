@@ -66,7 +66,9 @@ def test_the_share_of_late_requests_is_within_five_points(
 
 
 @pytest.mark.parametrize(("prefill", "decode", "mix"), LOADS, ids=NAMES)
-def test_so_it_is_for_the_parts_that_rules_combine(prefill: int, decode: int, mix: Mix) -> None:
+def test_the_late_share_of_parts_combined_by_rules_is_within_six_points(
+    prefill: int, decode: int, mix: Mix
+) -> None:
     """With fewer bounds than engines have, and evenly spread within them: from 0.25 s on."""
     served = served_by(prefill, decode, mix)
 

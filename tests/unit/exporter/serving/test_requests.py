@@ -60,12 +60,12 @@ def test_a_request_is_counted_once_where_it_enters_and_where_it_ends() -> None:
     assert account.rejections == {"queued_requests": 20 + 18}
     assert account.prompt_tokens == waits(90)
     assert account.output_tokens == waits(90)
-    # Neither engine sees a user's whole wait.
+    # Neither engine observes a user's whole wait.
     assert account.time_to_first_token is None
     assert account.duration is None
 
 
-def test_a_mixed_engine_sees_the_whole() -> None:
+def test_a_mixed_engine_reports_the_whole_latency() -> None:
     account = told(counted([engine_status("m", Role.MIXED, serving(7))]), RequestSource.ENGINE)
 
     assert account.arrivals == 7
@@ -73,7 +73,7 @@ def test_a_mixed_engine_sees_the_whole() -> None:
     assert account.duration == waits(7)
 
 
-def test_a_decode_engine_with_immediate_requests_sees_the_whole_wait() -> None:
+def test_a_decode_engine_with_immediate_requests_reports_the_whole_wait() -> None:
     pair = [
         engine_status("p", Role.PREFILL, serving(5), kind="sglang"),
         engine_status("d", Role.DECODE, serving(4), kind="sglang"),
@@ -102,7 +102,7 @@ def test_pools_are_combined_from_both_parts() -> None:
 
 
 @pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE])
-def test_one_pool_alone_does_not_give_the_whole(role: Role) -> None:
+def test_one_pool_alone_does_not_give_the_whole_latency(role: Role) -> None:
     """The other is on other nodes; here is its part, for rules to combine."""
     counts = counted([engine_status("e", role, serving(5))])
 
@@ -179,7 +179,7 @@ def test_models_beyond_the_limit_are_counted_as_left_out() -> None:
     assert known.left_out_models == 3 + 5
 
 
-def test_a_model_that_was_left_out_is_counted_from_when_there_is_room_for_it() -> None:
+def test_a_left_out_model_is_counted_once_there_is_room() -> None:
     def front(told: float, *names: str) -> FrontCounts:
         return FrontCounts(RequestSource.FRONTEND, "f", {name: serving(told) for name in names})
 

@@ -1,4 +1,4 @@
-"""Pages read by where the lines of the page before stood: as if each had been walked through."""
+"""Pages read by the line layout of the page before give the same result as a full parse."""
 
 import re
 from pathlib import Path
@@ -96,7 +96,7 @@ def test_any_page_after_any_page_is_read_as_if_it_were_the_first(data: st.DataOb
 
 
 @given(st.sampled_from(REAL), st.randoms(use_true_random=False))
-def test_digits_that_change_anywhere_on_a_real_page_deceive_nobody(
+def test_changed_digits_anywhere_on_a_real_page_are_read_like_a_full_parse(
     file: Path, random: object
 ) -> None:
     text = file.read_bytes()
@@ -132,14 +132,14 @@ def test_a_real_page_whose_values_grow_is_read_quickly(file: Path) -> None:
     ],
     ids=["another label", "a line less", "moved", "too long", "no number"],
 )
-def test_a_page_that_is_not_like_the_one_before_is_walked_through(page: bytes) -> None:
+def test_a_page_of_another_layout_is_parsed_in_full(page: bytes) -> None:
     heads = after(HEAD + b'vllm:num_requests_running{engine="0"} 3\nother 1\n')
 
     assert not is_read_quickly(page, heads)
     assert outcome(page, heads) == outcome(page)
 
 
-def test_a_page_with_a_name_that_is_wanted_but_for_its_digits_is_walked_through() -> None:
+def test_a_page_with_names_that_differ_only_in_digits_is_parsed_in_full() -> None:
     page = HEAD + b"vllm:num_requests_running 3\nvllm:num_requests_running7 3\n"
     other = HEAD + b"vllm:num_requests_running7 3\nvllm:num_requests_running 3\n"
 
@@ -147,7 +147,7 @@ def test_a_page_with_a_name_that_is_wanted_but_for_its_digits_is_walked_through(
     assert outcome(other, after(page)) == outcome(other)
 
 
-def test_a_name_that_has_got_a_digit_is_another_name() -> None:
+def test_a_name_with_an_added_digit_is_another_name() -> None:
     heads = after(HEAD + b"vllm:num_requests_running 53\nother 1\n")
     page = HEAD + b"vllm:num_requests_running5 3\nother 1\n"
 
@@ -169,7 +169,7 @@ def test_a_name_that_has_got_a_digit_is_another_name() -> None:
     ],
     ids=["an unwanted line that begins like a wanted one", "more than is kept"],
 )
-def test_what_cannot_be_remembered_is_walked_through(page: bytes, other: bytes) -> None:
+def test_a_layout_that_cannot_be_remembered_is_parsed_in_full(page: bytes, other: bytes) -> None:
     heads = after(HEAD + page)
 
     assert not is_read_quickly(HEAD + other, heads)
