@@ -44,7 +44,7 @@ BUSY = BottleneckEvidence(kv_usage_ratio=0.4, used_ratio=0.8, gap_ratio=0.05)
         ),
     ],
 )
-def test_the_first_verdict_that_holds(
+def test_the_first_matching_verdict_is_given(
     evidence: BottleneckEvidence | None, bound: Bottleneck
 ) -> None:
     """The table of docs/capacity.md, just at its limits and just off them."""

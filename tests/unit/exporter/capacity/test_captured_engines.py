@@ -41,7 +41,9 @@ def learned(name: str, role: Role, *, overlapped: bool = False) -> EngineCapacit
 
 
 @pytest.mark.parametrize(("name", "overlapped"), [("mixed", False), ("mixed_async", True)])
-def test_a_chunked_engine_knows_its_knee_below_its_own_limit(name: str, overlapped: bool) -> None:
+def test_the_knee_of_a_chunked_engine_lies_below_its_step_limit(
+    name: str, overlapped: bool
+) -> None:
     """Steps of 128 tokens take 0.21 s and small ones 0.025 s: nine tenths of their rate at 57."""
     prefill = learned(name, Role.MIXED, overlapped=overlapped).prefill
 

@@ -83,7 +83,7 @@ class Node:
         self.engine.rest(seconds, beats=seconds)
 
 
-def test_eighteen_requests_of_a_hundred_are_eighteen_hundredths() -> None:
+def test_the_used_ratio_of_decode_is_its_batch_by_the_target_batch() -> None:
     """The engine steps all the time: busy is not full."""
     node = Node()
     node.learn_decode()
@@ -125,7 +125,7 @@ def test_a_saturated_prefill_engine_is_full() -> None:
 
 
 def test_an_idle_engine_has_a_ratio_of_0() -> None:
-    """Heartbeats show that it lives; 0 is then a fact."""
+    """Heartbeats show that it is alive, so the 0 is known."""
     node = Node()
     node.learn_decode()
 
@@ -173,7 +173,7 @@ def test_only_a_ready_engine_has_a_ratio(state: EngineState) -> None:
     assert capacity.decode is not None
 
 
-def test_nothing_is_known_before_enough_was_seen() -> None:
+def test_no_capacity_is_known_before_enough_steps() -> None:
     node = Node()
     node.engine.rest(1)
 
@@ -207,7 +207,7 @@ def test_requests_that_cannot_be_admitted_make_an_engine_full() -> None:
     assert node.capacity().used_ratio == pytest.approx(1.0, rel=0.01)
 
 
-def test_waiting_for_the_step_under_way_to_end_is_not_being_full() -> None:
+def test_waiting_for_the_current_step_does_not_make_an_engine_full() -> None:
     """Each new request waits once and is in the next step."""
     node = Node()
     node.learn_decode()
@@ -330,7 +330,7 @@ def test_lost_records_are_recovered_from_the_totals() -> None:
     assert capacity.used_ratio == pytest.approx(0.18, rel=0.03)
 
 
-def test_a_record_that_comes_twice_or_late_changes_nothing() -> None:
+def test_repeated_and_late_records_change_nothing() -> None:
     node, other = Node(), Node()
     told: list[tuple[StreamKey, Step]] = []
 
@@ -349,7 +349,7 @@ def test_a_record_that_comes_twice_or_late_changes_nothing() -> None:
     assert other.capacity() == node.capacity()
 
 
-def test_records_in_packets_teach_the_same_as_single_ones() -> None:
+def test_records_in_packets_are_learned_like_single_ones() -> None:
     """With heartbeats and idle time between them, and other engines at the same time."""
     node, packets = Node(), Node()
     packet: list[Step] = []
@@ -391,7 +391,7 @@ def test_an_engine_with_another_model_is_learned_again() -> None:
     assert node.capacity() == EngineCapacity("engine-0")
 
 
-def test_what_an_engine_computes_and_reads_follows_from_its_steps() -> None:
+def test_flops_and_bytes_per_second_follow_from_the_steps() -> None:
     """18 requests at 17.2 ms a step are 1,047 tokens in 58 steps a second."""
     node = Node()
     node.status = replace(
@@ -409,7 +409,7 @@ def test_what_an_engine_computes_and_reads_follows_from_its_steps() -> None:
     assert capacity.bytes_per_second == pytest.approx((2 * 1_100 + 16 * 100) / 0.0172, rel=0.01)
 
 
-def test_an_engine_is_known_again_after_silence() -> None:
+def test_an_engine_has_a_used_ratio_again_after_silence() -> None:
     """Even if its first message is a record, and the next arrives seconds later."""
     node = Node()
     node.learn_decode()
@@ -423,7 +423,7 @@ def test_an_engine_is_known_again_after_silence() -> None:
     assert node.capacity().used_ratio is not None
 
 
-def test_data_parallel_filler_is_no_load() -> None:
+def test_data_parallel_dummy_steps_are_no_load() -> None:
     node = Node()
     node.learn_decode()
 

@@ -67,7 +67,7 @@ def test_the_batch_at_the_target_is_learned_from_tokens_per_running_request() ->
     assert engine.paged.decode.confidence is LimitConfidence.BOTH
 
 
-def test_seconds_in_which_prompts_were_computed_teach_no_decode_step() -> None:
+def test_seconds_with_prefill_are_not_learned_as_decode_steps() -> None:
     engine = PagedEngine()
 
     for _ in range(60):
@@ -76,8 +76,8 @@ def test_seconds_in_which_prompts_were_computed_teach_no_decode_step() -> None:
     assert engine.paged.decode is None
 
 
-def test_a_prefill_rate_is_taken_only_while_requests_wait_all_the_time() -> None:
-    """Three times ten seconds of it; a rate without a queue says nothing of the best."""
+def test_a_prefill_rate_is_learned_only_while_requests_wait_continuously() -> None:
+    """Three times ten seconds; a rate without a queue does not show the maximum."""
     engine = PagedEngine()
     for _ in range(100):
         engine.second(prefilled=12_000)
@@ -134,7 +134,7 @@ def test_without_a_page_there_is_no_load() -> None:
     assert engine.paged.load is None
 
 
-def test_an_engine_without_steps_is_known_by_its_page_unless_it_sleeps() -> None:
+def test_capacity_without_steps_comes_from_the_page_unless_the_engine_sleeps() -> None:
     capacity_model, engine = CapacityModel(TARGET_SECONDS), PagedEngine()
     status = EngineStatus(
         *("engine-0", Role.DECODE, "vllm", "", "llama", ("GPU-0",), EngineState.READY, True),

@@ -185,12 +185,12 @@ def assert_equal(messages: list[tuple[Any, ...]]) -> None:
 
 
 @given(MESSAGES)
-def test_any_messages(messages: list[tuple[Any, ...]]) -> None:
+def test_any_messages_processed_together_match_one_by_one(messages: list[tuple[Any, ...]]) -> None:
     """Two streams; lost, late and repeated records, totals that fall, heartbeats, a flag."""
     assert_equal(messages)
 
 
-def test_a_busy_minute() -> None:
+def test_a_busy_stream_processed_together_matches_one_by_one() -> None:
     """Thousands of records, some of prompts in chunks, some lost, late or with heartbeats."""
     kinds = {3: "lose", 57: "beat", 91: "twice"}
     works: list[dict[str, object]] = [
@@ -220,7 +220,7 @@ def test_a_busy_minute() -> None:
 
 
 @pytest.mark.parametrize("t_ns", [-(2**63), -1, 2**62])
-def test_an_impossible_time_makes_no_negative_time(t_ns: int) -> None:
+def test_an_impossible_timestamp_makes_no_negative_time(t_ns: int) -> None:
     """For a stream that begins with such a record, and for one that continues with it."""
     key = StreamKey("engine", 1, 1, 0)
     steps = [Step(ns(1), 0, 1), Step(t_ns, 0, 2), Step(ns(2), 0, 3), Step(ns(3), 0, 4)]

@@ -62,7 +62,7 @@ def test_a_size_that_is_rare_now_is_kept_for_hours_and_then_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("size", "seconds"), [(0, 0.01), (100, 0.0), (0.5, 0.01), (100, -1.0)])
-def test_a_step_without_work_or_time_teaches_nothing(size: float, seconds: float) -> None:
+def test_a_step_without_work_or_time_is_not_recorded(size: float, seconds: float) -> None:
     curve = Curve()
 
     curve.add(size, seconds, now_ns=0)

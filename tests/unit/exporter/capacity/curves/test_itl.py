@@ -16,7 +16,7 @@ def line(*batches: float, base: float = 0.010, each: float = 0.0002, n: int = 20
     return [Point(b, base + each * b, n, scatter=0.02) for b in batches]
 
 
-def test_a_target_between_two_batches_is_read_off() -> None:
+def test_a_target_between_two_batches_is_interpolated() -> None:
     """30 ms are met by 100 requests."""
     found = find_batch(line(8, 16, 64, 128, 256), 0.030)
 

@@ -1,4 +1,4 @@
-"""The saved step times that an engine's limits are read off."""
+"""The saved step times from which an engine's limits are derived."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def restored(saved: LearnedLimits) -> Curve:
     return curve
 
 
-def test_an_engine_known_by_its_page_has_its_limits_at_once() -> None:
+def test_limits_learned_from_pages_are_restored_at_once() -> None:
     saved = LearnedLimits(
         page_decode=curve_of([(20.0, 0.02, False, 0)] * 30).save(NOW_NS),
         page_rates=(900.0, 1000.0, 1100.0),
@@ -69,7 +69,7 @@ def test_an_engine_known_by_its_page_has_its_limits_at_once() -> None:
     assert page.prefill.tokens_per_second == pytest.approx(900.0)
 
 
-def test_the_time_between_daemons_counts() -> None:
+def test_saved_steps_age_by_the_time_between_daemons() -> None:
     """What was known 5 hours before a daemon's end is forgotten 2 hours after it."""
     saved = LearnedLimits(curve_of([(20.0, 0.02, False, 5 * 3600 * 10**9)]).save(NOW_NS))
     later = saved.older(2 * 3600 * 10**9)

@@ -47,7 +47,7 @@ def test_the_used_ratio_depends_on_the_role(role: Role, load: Load, used: float 
         (Role.MIXED, None, DECODE),
     ],
 )
-def test_without_the_limit_it_needs_a_role_has_no_ratio(
+def test_a_role_without_its_limit_has_no_used_ratio(
     role: Role, prefill: PrefillLimit | None, decode: DecodeLimit | None
 ) -> None:
     """A full cache alone would show how full a decode engine is, an empty one never."""

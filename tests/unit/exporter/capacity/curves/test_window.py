@@ -23,7 +23,7 @@ def test_tallies_older_than_a_minute_are_removed() -> None:
     assert window.total == LoadTally(WINDOW_NS, sum(range(140, 200)))
 
 
-def test_the_oldest_stretch_counts_as_far_as_it_reaches_in() -> None:
+def test_the_oldest_stretch_counts_by_its_part_within_the_window() -> None:
     """A prefill of 10 s that began 65 s ago is half in the window."""
     window = LoadWindow()
     window.add(LoadTally(10 * SECOND, prefill_tokens=8_000))
