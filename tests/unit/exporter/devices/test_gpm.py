@@ -37,7 +37,7 @@ def read(stub: StubDriver) -> DeviceReading:
     return stub.child.sweep().readings[0]
 
 
-def test_the_parts_are_means_between_two_sweeps(counting: StubDriver) -> None:
+def test_activity_ratios_are_means_between_two_sweeps(counting: StubDriver) -> None:
     counting.child.open()
     gpu = counting.state.gpus[0]
 
@@ -78,7 +78,7 @@ def test_a_driver_without_the_functions_has_its_own_utilisation(old_stub: StubDr
     assert reading.throttles == (Throttle.POWER_CAP,)
 
 
-def test_an_unreported_part_is_absent_and_the_others_are_present(
+def test_an_unreported_ratio_is_absent_and_the_others_are_present(
     counting: StubDriver,
 ) -> None:
     counting.state.gpus[0].gpm_metric_error = NOT_SUPPORTED
@@ -176,7 +176,7 @@ def mig_of_two(stub: StubDriver, *gpu_instances: int) -> None:
         gpu.instances[slot].slices = 3
 
 
-def test_each_mig_instance_has_the_counters_of_its_own(counting: StubDriver) -> None:
+def test_each_mig_instance_has_its_own_counters(counting: StubDriver) -> None:
     mig_of_two(counting, 4, 9)
     counting.child.open()
     gpu = counting.state.gpus[0]
@@ -320,7 +320,7 @@ def test_temperatures_and_the_power_limit_are_read_once_a_second(
 
 
 @pytest.mark.parametrize("error", [NOT_SUPPORTED, NO_PERMISSION, UNKNOWN])
-def test_sensors_that_are_not_there_are_absent(counting: StubDriver, error: int) -> None:
+def test_values_of_missing_sensors_are_absent(counting: StubDriver, error: int) -> None:
     gpu = counting.state.gpus[0]
     gpu.temperature_error = gpu.field_error = gpu.limit_error = error
     counting.child.open()

@@ -28,7 +28,7 @@ class Trips(NoDevices):
         return super().sweep(t_ns)
 
 
-def test_a_sweep_that_fails_is_shown_and_sweeping_goes_on() -> None:
+def test_a_failed_sweep_is_reported_and_sweeping_continues() -> None:
     health = CollectorHealth("cpu", LOG)
     delivered = threading.Event()
     failed = threading.Event()

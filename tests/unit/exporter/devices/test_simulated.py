@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_read_fails_its_device_alone(two: SimDevices, fold
     assert len(sweep.readings) == 1
 
 
-def test_what_is_written_is_what_is_read(folder: Path) -> None:
+def test_a_written_state_is_read_back_unchanged(folder: Path) -> None:
     write_state(folder, 4, START)
 
     assert parse_state(state_path(folder, 4).read_text()) == START
@@ -161,7 +161,7 @@ def test_what_is_written_is_what_is_read(folder: Path) -> None:
         "disagg-sim-2 x 1 2 3 4 5 6 7 8",
     ],
 )
-def test_other_text_is_no_state(text: str) -> None:
+def test_invalid_state_text_is_refused(text: str) -> None:
     with pytest.raises(SimStateError):
         parse_state(text)
 
@@ -181,7 +181,7 @@ def test_the_activity_holds_until_the_next_version_is_due() -> None:
     assert too_old.ratios.graphics_ratio is None
 
 
-def test_a_file_left_behind_is_a_device_at_rest_from_the_fourth_second() -> None:
+def test_a_stale_file_is_an_idle_device_after_three_seconds() -> None:
     in_time = follow(begun(), START, START.t_ns + 3 * SECOND)
     left = follow(in_time, START, START.t_ns + 3 * SECOND + 1)
 
@@ -189,7 +189,7 @@ def test_a_file_left_behind_is_a_device_at_rest_from_the_fourth_second() -> None
     assert (left.state, left.ratios.graphics_ratio) == (None, 0.0)
 
 
-def test_a_file_of_an_earlier_boot_is_a_device_at_rest() -> None:
+def test_a_file_of_an_earlier_boot_is_an_idle_device() -> None:
     track = follow(SimTrack(charged_ns=0), START, 5 * SECOND)
 
     assert (track.state, track.ratios.graphics_ratio) == (None, 0.0)
@@ -215,7 +215,7 @@ def test_a_new_process_begins_with_unknown_activity(successor: SimState) -> None
     assert follow(track, next_one, next_one.t_ns).ratios.graphics_ratio == 0.5
 
 
-def test_more_work_than_time_is_a_full_device() -> None:
+def test_more_busy_time_than_elapsed_gives_a_ratio_of_1() -> None:
     second = later(START, 100, busy=150)
 
     assert follow(begun(), second, second.t_ns).ratios.graphics_ratio == 1.0
@@ -236,7 +236,7 @@ def test_energy_continues_through_idle_time_and_the_next_process() -> None:
     assert worked.energy_joules == 640.0 + 10 * IDLE_WATTS
 
 
-def test_a_second_at_rest_is_charged_once() -> None:
+def test_idle_energy_is_charged_once() -> None:
     """The idle sweep has charged time that a process's first version, read later, precedes."""
     resting = follow(SimTrack(charged_ns=START.t_ns - SECOND), None, START.t_ns + SECOND)
     taken_up = follow(resting, START, START.t_ns + SECOND)
@@ -264,7 +264,7 @@ states = st.none() | st.builds(
 
 
 @given(st.lists(st.tuples(st.integers(0, 2_000), states), max_size=20))
-def test_whatever_is_written_energy_never_falls_and_activity_is_a_share(
+def test_for_any_states_energy_never_falls_and_activity_is_a_ratio(
     looks: list[tuple[int, SimState | None]],
 ) -> None:
     now_ns = 0

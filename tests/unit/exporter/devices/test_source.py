@@ -111,7 +111,7 @@ def test_simulated_devices_are_used_only_on_request() -> None:
     assert choice.source.name == "sim"
 
 
-def test_a_host_without_gpus_sweeps_nothing_and_fails_at_nothing() -> None:
+def test_a_host_without_gpus_gives_empty_sweeps() -> None:
     source = NoDevices()
 
     sweep = source.sweep(42)

@@ -107,7 +107,7 @@ def test_a_reading_is_in_base_units() -> None:
 
 
 def test_xid_errors_are_counted_when_another_is_the_latest() -> None:
-    """The page has the last number alone; one of before we looked is not counted."""
+    """The page has the last number only; one from before the first scrape is not counted."""
     exporter = Exporter()
     exporter.open(interval_seconds=2.0)
 
@@ -137,7 +137,7 @@ def test_without_profiling_counters_the_drivers_utilisation_is_used() -> None:
 
 
 def test_idle_counters_are_ignored_while_the_driver_reports_work() -> None:
-    """The profiling module tells 0 for weeks then."""
+    """The profiling module may report 0 for weeks."""
     exporter = Exporter(
         WHOLE.replace(b" 0.953125", b" 0.000000")
         .replace(b" 0.750000", b" 0.000000")
@@ -174,8 +174,8 @@ def test_a_gpu_shared_by_pods_is_listed_once() -> None:
 
 
 @pytest.mark.parametrize("value", [b"140737488355328", b"9223372036854775794", b"NaN", b"-1"])
-def test_what_dcgm_does_not_know_is_absent(value: bytes) -> None:
-    """Its blanks are very large numbers."""
+def test_blank_values_of_dcgm_are_absent(value: bytes) -> None:
+    """Blank values are very large numbers."""
     page = b'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a"} %s\n' % value
     known = b'DCGM_FI_DEV_SM_CLOCK{gpu="0",UUID="GPU-a"} 345\n'
 
@@ -192,7 +192,7 @@ def test_a_ratio_beyond_one_and_a_line_without_a_gpu_are_left_out() -> None:
     assert told.values == {}
 
 
-def test_garbage_among_the_lines_we_need_is_an_error() -> None:
+def test_garbage_in_a_needed_line_is_an_error() -> None:
     with pytest.raises(PageError, match="cannot be read"):
         parse_dcgm(b'DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a"} x\n', SeriesKeys())
 
@@ -234,7 +234,7 @@ def test_a_missing_page_fails_after_three_scrapes_and_may_return() -> None:
 
 
 def test_a_missing_page_is_scraped_rarely() -> None:
-    """Each look may keep a thread until its deadline."""
+    """Each scrape may occupy a thread until its deadline."""
     exporter = Exporter()
     exporter.open(interval_seconds=1.0)
 
@@ -256,7 +256,7 @@ def test_a_gpu_that_leaves_the_page_fails_alone() -> None:
     assert [failure.gpu for failure in sweep.failures] == [GPU_1]
 
 
-def test_the_last_values_hold_while_a_page_is_slow_to_come_and_then_they_are_absent() -> None:
+def test_the_last_values_hold_while_a_page_is_slow_and_then_are_absent() -> None:
     exporter = Exporter()
     exporter.open(interval_seconds=10.0)
 
@@ -328,7 +328,7 @@ class Listed:
 
 
 def test_only_values_the_driver_lacks_are_supplemented() -> None:
-    """An A100 tells its power through NVML, and its tensor activity only through DCGM."""
+    """An A100 reports its power through NVML, and its tensor activity only through DCGM."""
     told = DeviceReading(GPU_0, 5, busy_ratio=0.9, power_watts=600.0)
     failed = DeviceFailure(GPU_1, "lost")
     devices = (Device(GPU_0, 0, H100, "nvidia0"), Device(GPU_1, 1, H100, "nvidia1"))
@@ -367,8 +367,8 @@ def test_instances_are_the_same_by_address_and_number() -> None:
     assert (reading.gpu, reading.dram_ratio) == ("MIG-1234", 0.0625)
 
 
-def test_rates_over_links_are_added_up_while_they_hold() -> None:
-    """Bytes per second, whatever the exporter's list of counters calls them."""
+def test_link_rates_are_read_from_the_page() -> None:
+    """Bytes per second, although the names end in BYTES."""
     lines = "".join(
         f'DCGM_FI_PROF_{link}_BYTES{{gpu="0",UUID="{GPU_0}",device="nvidia0"}} {rate}\n'
         for link, rate in (("PCIE_TX", 1000), ("NVLINK_RX", 5000))

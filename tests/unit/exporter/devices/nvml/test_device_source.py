@@ -264,7 +264,7 @@ def test_a_gone_driver_fails_every_device_and_is_retried_slowly(
 
 @pytest.mark.parametrize("error", [DRIVER_NOT_LOADED, UNKNOWN, UNINITIALIZED])
 @pytest.mark.parametrize("field", ["init_error", "count_error"])
-def test_a_driver_that_does_not_start_is_unavailable_with_a_way_out(
+def test_a_driver_that_does_not_start_is_unavailable_with_a_remedy(
     stub: StubDriver, field: str, error: int
 ) -> None:
     setattr(stub.state, field, error)
@@ -284,7 +284,9 @@ def test_a_driver_without_gpus_is_unavailable(stub: StubDriver) -> None:
     assert stub.state.inits == stub.state.shutdowns
 
 
-def test_no_gpu_that_can_be_opened_is_unavailable_and_says_why(stub: StubDriver) -> None:
+def test_without_a_gpu_that_opens_the_driver_is_unavailable_with_the_reasons(
+    stub: StubDriver,
+) -> None:
     stub.state.gpu_count = 2
     for number in range(2):
         stub.state.gpus[number].open_error = GPU_IS_LOST

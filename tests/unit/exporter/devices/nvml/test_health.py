@@ -59,7 +59,7 @@ def test_a_gpu_without_events_has_no_xid_errors(stub: StubDriver) -> None:
     assert readings[1].xid_errors is None
 
 
-def test_many_different_numbers_are_counted_together_in_the_end(stub: StubDriver) -> None:
+def test_xid_numbers_beyond_the_limit_are_counted_together(stub: StubDriver) -> None:
     """A broken driver must not create labels without limit."""
     stub.child.open()
 
@@ -72,7 +72,7 @@ def test_many_different_numbers_are_counted_together_in_the_end(stub: StubDriver
     assert counted[0] == 48 - 32
 
 
-def test_the_error_of_an_instance_is_its_own_and_that_of_the_gpu_is_everyones(
+def test_xid_errors_count_for_their_instance_or_for_all_of_the_gpu(
     stub: StubDriver,
 ) -> None:
     gpu = stub.state.gpus[0]
@@ -153,7 +153,7 @@ def test_invalid_process_samples_are_left_out(stub: StubDriver) -> None:
     assert reading.process_ratios == ((12, 1.0),)
 
 
-def test_a_lost_gpu_takes_nothing_from_the_others(stub: StubDriver) -> None:
+def test_a_lost_gpu_does_not_affect_the_others(stub: StubDriver) -> None:
     stub.child.open()
 
     stub.state.gpus[0].error = GPU_IS_LOST

@@ -49,7 +49,7 @@ def short_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_protobufs_own_bytes_are_read() -> None:
+def test_a_message_serialized_by_protobuf_is_read() -> None:
     assert read_holders(GOLDEN) == (
         GpuHolder(GPU, "prefill-0", "llm", "engine"),
         GpuHolder(GPU, "decode-0", "llm", "engine", 3),
@@ -71,9 +71,7 @@ def test_protobufs_own_bytes_are_read() -> None:
         ("nvidia0/gi3/vgpu1", "nvidia0/gi3", 1),
     ],
 )
-def test_device_ids_of_the_plugins_are_understood(
-    told_id: str, gpu: str, share: int | None
-) -> None:
+def test_device_ids_of_the_plugins_are_parsed(told_id: str, gpu: str, share: int | None) -> None:
     (holder,) = read_holders(answer([Given("p", [told_id])]))
 
     assert (holder.gpu, holder.share_of) == (gpu, share)
@@ -82,7 +80,7 @@ def test_device_ids_of_the_plugins_are_understood(
 @pytest.mark.parametrize(
     "told_id", ["mlx5_0", "GPU-1", f"{GPU}::", f"{GPU}::99999", f"{GPU}\n", "nvidia0/../x", ""]
 )
-def test_other_devices_are_passed_over(told_id: str) -> None:
+def test_other_devices_are_ignored(told_id: str) -> None:
     assert read_holders(answer([Given("p", [told_id])])) == ()
 
 
@@ -96,11 +94,11 @@ def test_other_devices_are_passed_over(told_id: str) -> None:
         (Given("p", claimed=["gpu-1"], cdi=[f"nvidia.com/gpu={MIG}"]), MIG),
     ],
 )
-def test_claimed_devices_go_by_their_uuid_or_else_by_their_name(claim: Given, gpu: str) -> None:
+def test_claimed_devices_are_identified_by_uuid_or_else_by_name(claim: Given, gpu: str) -> None:
     assert [holder.gpu for holder in read_holders(answer([claim]))] == [gpu]
 
 
-def test_claims_on_other_drivers_and_the_first_form_of_claims_are_passed_over() -> None:
+def test_claims_on_other_drivers_and_the_first_form_of_claims_are_ignored() -> None:
     alpha = field(1, "class") + field(2, "claim") + field(3, field(1, "nvidia.com/gpu=0"))
     container = field(1, "engine") + field(5, alpha)
     pod = field(1, field(1, "p") + field(2, "n") + field(3, container))
@@ -151,7 +149,7 @@ def test_a_damaged_message_is_an_error_or_read_as_far_as_it_is_sound(
     assert len(holders) <= 5
 
 
-def test_unknown_fields_of_later_kubelets_are_passed_over() -> None:
+def test_unknown_fields_of_later_kubelets_are_ignored() -> None:
     later = number_field(9, 1) + field(10, "x") + b"\x5d\0\0\0\0" + b"\x61" + bytes(8)
 
     assert read_holders(later + answer([Given("p", [GPU])]) + later) == (
@@ -160,7 +158,7 @@ def test_unknown_fields_of_later_kubelets_are_passed_over() -> None:
 
 
 @told
-async def test_changes_are_seen_over_grpc(short_folder: Path) -> None:
+async def test_changes_are_received_over_grpc(short_folder: Path) -> None:
     socket = short_folder / "kubelet.sock"
     with fake_kubelet(socket) as kubelet:
         kubelet.given = [Given("a", [GPU])]
@@ -232,7 +230,7 @@ async def test_a_refusal_is_explained(short_folder: Path, code: str, words: str)
 
 
 @told
-async def test_an_old_kubelet_without_the_method_is_named(short_folder: Path) -> None:
+async def test_an_old_kubelet_without_the_method_is_reported(short_folder: Path) -> None:
     socket = short_folder / "kubelet.sock"
     with fake_kubelet(socket, implemented=False):
         resources = PodResources(socket, 0.02)
@@ -251,7 +249,7 @@ async def test_an_oversized_answer_is_refused(short_folder: Path) -> None:
 
 
 @told
-async def test_an_unforeseen_error_is_a_failed_collector_until_it_is_answered_again(
+async def test_an_unexpected_error_fails_the_collector_until_the_next_success(
     short_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def trip(_data: bytes) -> tuple[GpuHolder, ...]:
@@ -286,7 +284,7 @@ async def test_without_grpcio_the_message_says_what_to_install(
 
 
 @told
-async def test_a_file_that_is_no_socket_is_named(short_folder: Path) -> None:
+async def test_a_file_that_is_no_socket_is_reported(short_folder: Path) -> None:
     path = short_folder / "kubelet.sock"
     path.write_text("")
     resources = PodResources(path, 0.02)
