@@ -1,4 +1,4 @@
-"""Threads that are kept, refused with an error, and block nothing."""
+"""Threads are reused, refused with an error if none starts, and block nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START = next(
 """How `threading` starts a system thread: the first name since Python 3.13."""
 
 
-def test_jobs_run_side_by_side_up_to_the_limit_and_threads_are_kept() -> None:
+def test_jobs_run_concurrently_up_to_the_limit_and_threads_are_reused() -> None:
     threads = DaemonThreads(2, "test")
     both, third = threading.Barrier(3), threading.Event()
     names: set[str] = set()
@@ -98,7 +98,7 @@ def stillborn(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
     return begun
 
 
-def test_a_thread_without_a_sign_of_life_is_given_up(
+def test_a_thread_that_does_not_start_in_time_is_given_up(
     stillborn: list[Callable[[], None]],
 ) -> None:
     ran: list[int] = []
@@ -112,7 +112,7 @@ def test_a_thread_without_a_sign_of_life_is_given_up(
     assert ran == []
 
 
-def test_a_job_that_met_a_stillborn_thread_is_refused_and_the_next_is_done(
+def test_a_job_whose_thread_never_starts_is_refused_and_the_next_runs(
     stillborn: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads, done = DaemonThreads(1, "test"), threading.Event()
@@ -141,7 +141,7 @@ def test_a_job_that_fails_without_memory_to_log_ends_no_thread(
     threads.close()
 
 
-def test_an_executor_gives_results_errors_and_nothing_of_what_was_cancelled() -> None:
+def test_an_executor_returns_results_and_errors_and_skips_cancelled_jobs() -> None:
     executor = DaemonExecutor(1, "test")
     busy, go_on = threading.Event(), threading.Event()
     ran: list[int] = []

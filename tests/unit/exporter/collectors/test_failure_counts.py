@@ -8,7 +8,7 @@ def status(name: str, failures: int) -> CollectorStatus:
     return CollectorStatus(name, True, 0.0, None, failures)
 
 
-def test_collectors_are_added_up_by_kind() -> None:
+def test_failures_are_summed_by_kind_of_collector() -> None:
     tally = FailureCounts()
 
     sums = tally.take([status("nvml", 0), status("engine:a", 2), status("engine:b", 3)])
@@ -25,7 +25,7 @@ def test_counts_survive_a_removed_collector_and_are_not_doubled() -> None:
     assert tally.take([status("engine:a", 3)]) == {"engine": 3}
 
 
-def test_another_collector_under_the_same_name_counts_from_its_beginning() -> None:
+def test_another_collector_under_the_same_name_adds_to_earlier_counts() -> None:
     tally = FailureCounts()
     tally.take([status("engine:a", 5)])
 
@@ -33,7 +33,7 @@ def test_another_collector_under_the_same_name_counts_from_its_beginning() -> No
     assert tally.take([status("engine:a", 1)]) == {"engine": 6}
 
 
-def test_ever_new_names_take_bounded_memory_and_lose_no_count() -> None:
+def test_counts_under_ever_new_names_are_not_lost() -> None:
     tally = FailureCounts()
     for number in range(3000):
         sums = tally.take([status(f"engine:{number}", 1)])

@@ -24,7 +24,7 @@ def fail(collector: CollectorHealth, error: Exception) -> None:
         raise error
 
 
-def test_a_round_is_timed_and_dated() -> None:
+def test_a_round_has_a_duration_and_a_success_timestamp() -> None:
     times = iter((1_000_000_000, 1_500_000_000))
     collector = health(clock_ns=lambda: next(times))
 
@@ -88,7 +88,7 @@ def test_a_failure_is_logged_when_it_changes_and_when_it_is_over(
     assert caplog.messages == ["s: page: a", "s: page: b", "s: page: is back", "s: page: a"]
 
 
-def test_failures_of_one_cause_are_one_whatever_values_they_name(
+def test_failures_of_one_cause_are_logged_once_for_any_values(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     collector = health()
@@ -131,7 +131,7 @@ def test_two_alternating_bugs_are_each_logged_once_until_recovery(
     assert [record.levelname for record in caplog.records].count("ERROR") == 3
 
 
-def test_repeated_failures_are_shown_and_not_logged(
+def test_a_tolerated_single_failure_is_shown_and_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     collector = health(silent_failures=1)
@@ -213,7 +213,7 @@ def test_success_is_that_of_the_last_round_and_defects_are_counted(
 
 
 @given(st.floats(0.01, 100), st.floats(0.01, 100), st.integers(0, 10**6))
-def test_waits_grow_from_the_first_to_the_longest(
+def test_backoff_waits_grow_from_the_first_to_the_longest(
     first: float, longest: float, failures: int
 ) -> None:
     backoff = Backoff(first, longest)

@@ -15,7 +15,7 @@ PAGES = sorted(path for path in DATA.glob("*/*.prom"))
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_they_give_the_same_claims_as_the_whole_page(path: Path) -> None:
+def test_selected_lines_give_the_same_verdict_as_the_whole_page(path: Path) -> None:
     page = path.read_bytes()
     few = telling_lines(page)
 
@@ -23,7 +23,7 @@ def test_they_give_the_same_claims_as_the_whole_page(path: Path) -> None:
     assert len(few) < 60
 
 
-def test_a_label_of_a_single_line_is_found() -> None:
+def test_a_conflicting_label_on_a_single_line_is_found() -> None:
     lines = [f'sglang:x{{a="{n}",engine_type="prefill"}} 1' for n in range(5000)]
     lines[4000] = 'sglang:y{engine_type="decode"} 1'
 

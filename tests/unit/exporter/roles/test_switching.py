@@ -37,12 +37,12 @@ class Story:
         return roles
 
 
-def test_its_total_traffic_counts_first() -> None:
+def test_the_first_role_comes_from_the_total_traffic() -> None:
     assert Story(100, 900_000).switching.role is Role.DECODE
     assert Story(100, 100).switching.role is None
 
 
-def test_another_role_counts_after_two_windows() -> None:
+def test_a_role_changes_after_two_windows_of_other_traffic() -> None:
     story = Story(100, 900_000)
 
     assert story.does(PREFILLS, PREFILLS) == [Role.DECODE, Role.PREFILL]

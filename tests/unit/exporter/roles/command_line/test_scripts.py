@@ -61,7 +61,7 @@ def test_an_engine_beside_another_program_in_one_script_is_an_engine(text: str) 
         f"until ssh gpu-1 {ENGINE}; do sleep 1; done; {ROUTER}",
     ],
 )
-def test_a_router_that_only_names_an_engine_is_none(text: str) -> None:
+def test_a_router_that_only_names_an_engine_is_no_engine(text: str) -> None:
     assert not script(text).is_engine
 
 

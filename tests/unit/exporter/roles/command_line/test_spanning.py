@@ -107,7 +107,9 @@ def test_an_engine_with_its_own_server_is_no_part(text: str) -> None:
 
 
 @pytest.mark.parametrize(("said", "follows"), [("1", True), ("true", True), ("0", False)])
-def test_dynamo_may_set_it_in_its_environment(said: str, follows: bool) -> None:
+def test_dynamos_headless_variable_decides_whether_an_engine_follows(
+    said: str, follows: bool
+) -> None:
     found = part(
         DYNAMO_VLLM, DYN_VLLM_HEADLESS=said, LWS_LEADER_ADDRESS="a.b", LWS_WORKER_INDEX="1"
     )
@@ -118,7 +120,7 @@ def test_dynamo_may_set_it_in_its_environment(said: str, follows: bool) -> None:
 
 
 @pytest.mark.parametrize(("index", "follows"), [("1", True), ("0", False)])
-def test_a_variable_that_numbers_the_pods_is_read(index: str, follows: bool) -> None:
+def test_a_pod_index_variable_decides_whether_an_engine_follows(index: str, follows: bool) -> None:
     found = parse_command_line(["sh", "-c", SCRIPT], {"LWS_WORKER_INDEX": index}).part
 
     assert found is not None
@@ -153,7 +155,7 @@ def test_a_script_that_may_start_either_is_no_evidence() -> None:
 
 
 @given(st.text(max_size=80))
-def test_what_is_no_address_is_never_shown(text: str) -> None:
+def test_an_invalid_address_is_never_shown(text: str) -> None:
     argv = ["vllm", "serve", "m", "--headless", "--nnodes", "2", f"--master-addr={text}"]
 
     found = parse_command_line(argv, {}).part
