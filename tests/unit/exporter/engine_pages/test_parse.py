@@ -76,7 +76,7 @@ def test_a_page_with_renamed_colons_is_the_same_page(file: str) -> None:
 
 @pytest.mark.parametrize("cut", range(1, 61, 7))
 def test_a_page_cut_inside_a_line_is_refused(cut: int) -> None:
-    """1820 cut to 18 would be believed otherwise, and the next page look like 1802 tokens."""
+    """Otherwise 1820 cut to 18 would be accepted, and the next page look like 1802 tokens."""
     with pytest.raises(PageError, match="cut off"):
         parse_page((RUNNING + TOKENS)[:-cut], 0)
 

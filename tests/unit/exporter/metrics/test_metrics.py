@@ -147,7 +147,7 @@ def test_no_row_is_rendered_twice() -> None:
     ("file", "now_ns"), [("golden_page.prom", TAKEN_NS), ("golden_page_stale.prom", STALE_NS)]
 )
 def test_the_page_is_the_golden_one(file: str, now_ns: int) -> None:
-    """Written anew by DISAGG_WRITE_GOLDEN=1; read the difference before committing it."""
+    """Rewritten with DISAGG_WRITE_GOLDEN=1; read the difference before committing it."""
     actual = page(golden_snapshot(), now_ns)
     if os.environ.get("DISAGG_WRITE_GOLDEN") == "1":
         (DATA / file).write_text(actual)

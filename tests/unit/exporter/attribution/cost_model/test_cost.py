@@ -199,7 +199,7 @@ def test_no_share_is_given_far_beyond_the_observed_steps() -> None:
 
 
 def test_the_kv_cache_may_be_reported_in_any_unit() -> None:
-    """vLLM's records report the used ratio of the KV cache without its size."""
+    """Records of vLLM report the used ratio of the KV cache without its size."""
     cost = StepCost(kv_in_tokens=False)
     for work in _steps(6000):
         cost.learn(work._replace(decode_kv=work.decode_kv / 500_000), _price(work))

@@ -68,7 +68,7 @@ def test_chunks_of_a_prompt_attend_to_the_chunks_before_them() -> None:
 
 
 def test_an_aborted_or_preempted_prompt_is_not_continued() -> None:
-    """It never ends: only a step without a prompt tells that it is gone."""
+    """Its end is not reported: only a step without a prompt shows that it is gone."""
     proxies = Proxies()
     chunk = _step(context_requests=1, context_tokens=100)
     first = _read(proxies, chunk)
