@@ -11,7 +11,6 @@ from disagg_cluster.planner.diagnose.verdict.values import (
     Cause,
     ModelKey,
 )
-from disagg_exporter.model import Role
 
 # Sure findings are believed in the first round, likely ones in the second, the rest in the third.
 _SURE, _LIKELY, _BELIEVED, _LIKELY_ROUNDS = 8.0, 4.6, 3, 2
@@ -43,11 +42,6 @@ class StandingFinding:
     wait_seconds: float
     missed: int = 0
     is_disputed: bool = False
-
-    @property
-    def key(self) -> tuple[ModelKey, Cause, Role]:
-        """The identity of a finding: its engines may change."""
-        return self.model, self.finding.cause, self.finding.role
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +82,12 @@ def settled(
             any more. They are kept while requests wait as long as before.
         new_scrapes: Number of scrapes since the previous round.
     """
-    known = {each.key: each for each in (past.standing if past else ()) if each.model == model}
+    known = [each for each in (past.standing if past else ()) if each.model == model]
+    significant = [(finding, strength) for finding, strength in observed if strength > 0]
+    continued = _continued([finding for finding, _ in significant], known)
     remembered = []
-    for finding, strength in observed:
-        if strength <= 0:
-            continue
-        before = known.pop((model, finding.cause, finding.role), None)
+    for number, (finding, strength) in enumerate(significant):
+        before = continued.get(number)
         rounds = 1 if before is None else before.rounds + min(new_scrapes, _MOST_PER_ROUND)
         if strength >= _SURE or (past is None and strength >= _LIKELY):
             rounds = max(rounds, _BELIEVED)
@@ -108,9 +102,10 @@ def settled(
             StandingFinding(model, finding, rounds, wait_seconds(finding), is_disputed=is_disputed)
         )
     believed = [each for each in remembered if each.rounds >= _BELIEVED]
-    for gone in known.values():
+    for gone in (each for each in known if each not in continued.values()):
         is_old = gone.finding.since_seconds < forgotten_seconds
-        lasts = wait_seconds(gone.finding) >= _AS_LONG * gone.wait_seconds
+        # Without a known wait nothing shows that it lasts.
+        lasts = 0 < _AS_LONG * gone.wait_seconds <= wait_seconds(gone.finding)
         held_rounds = _HELD_WHILE_LONG if lasts else _HELD_ROUNDS
         if gone.rounds >= _BELIEVED and lasts and is_old:
             remembered.append(gone)
@@ -131,6 +126,27 @@ def settled(
         _suspects(shown, remembered, [finding for finding, strength in observed if strength <= 0]),
         tuple(remembered),
     )
+
+
+def _continued(
+    findings: Sequence[BottleneckFinding], known: Sequence[StandingFinding]
+) -> dict[int, StandingFinding]:
+    """The known finding that each of this round continues, by its number.
+
+    It has the same cause and role. Its engines may have changed; of several, those with the most
+    engines in common continue each other.
+    """
+    pairs = [
+        (-len(set(finding.engines) & set(each.finding.engines)), number, place)
+        for number, finding in enumerate(findings)
+        for place, each in enumerate(known)
+        if (finding.cause, finding.role) == (each.finding.cause, each.finding.role)
+    ]
+    found: dict[int, int] = {}
+    for _, number, place in sorted(pairs):
+        if number not in found and place not in found.values():
+            found[number] = place
+    return {number: known[place] for number, place in found.items()}
 
 
 def _is_disputed(before: StandingFinding, now: BottleneckFinding) -> bool:
