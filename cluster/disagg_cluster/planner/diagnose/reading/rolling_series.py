@@ -50,8 +50,10 @@ class RollingSeries:
         begin = now_seconds - self._kept_seconds
         since = begin
         if self._until_seconds is not None:
-            known = min(self._until_seconds, self._newest_seconds(), now_seconds)
-            since = max(known, self._until_seconds - LATE_SECONDS) - OVERLAP_SECONDS
+            # The clock may have been set back.
+            until = min(self._until_seconds, now_seconds)
+            known = min(until, self._newest_seconds())
+            since = max(known, until - LATE_SECONDS) - OVERLAP_SECONDS
         for answer in self._queries.read(max(begin, since), now_seconds, self._say):
             self._take(answer)
         self._until_seconds = now_seconds
