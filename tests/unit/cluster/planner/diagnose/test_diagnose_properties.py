@@ -38,8 +38,9 @@ def test_an_empty_window_gives_no_diagnoses() -> None:
     assert diagnose(SeriesWindow(0.0, 600.0), TARGETS)[0] == ()
 
 
-def test_a_single_scrape_leaves_a_model_undecided_with_the_reason() -> None:
-    window = WindowMaker(seconds=15.0).make(SLOW)
+@pytest.mark.parametrize("seconds", [15.0, 90.0])
+def test_a_window_of_few_scrapes_leaves_a_model_undecided_with_the_reason(seconds: float) -> None:
+    window = WindowMaker(seconds=seconds).make(SLOW)
 
     (found,), _ = diagnose(window, TARGETS)
 
