@@ -119,7 +119,7 @@ def _columns(readings: Readings, bins: int) -> Floats:
     prompts = known_sum(np.stack([context, mixed]), axis=0)
     writing = known_sum(np.stack([mixed, generation]), axis=0)
     charges = [
-        prompts,
+        np.nan_to_num(prompts),
         np.nan_to_num(generation),
         np.nan_to_num(prefill),
         np.nan_to_num(prefill * _prompt_lengths(readings, bins)),
