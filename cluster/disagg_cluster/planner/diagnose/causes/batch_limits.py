@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.kv_room import FULL
-from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion
+from disagg_cluster.planner.diagnose.causes.suspicion import (
+    ActionAdvice,
+    Suspicion,
+    suspicion_at,
+)
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.known import known_median, known_sum
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
@@ -69,13 +73,16 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     queued = _queued_for_slots(view, rows, batch)
     by_slots |= queued > 0
     cost = np.fmax(np.fmax(waits.excess, queued), np.where(full, beside, 0.0))
-    for short, is_slots in ((by_tokens, False), (by_slots & ~by_tokens, True)):
+    named = np.zeros(len(rows), dtype=np.bool_)
+    for limited, is_slots in ((by_tokens, False), (by_slots, True)):
+        short = limited & ~named
         if not short.any():
             continue
         first = int(np.flatnonzero(short)[0])
         # Engines with as low a limit are limited, too, though their queues come and go.
         held = batch <= batch[first] if is_slots else too_small
-        numbers = np.flatnonzero(short | (held & np.isfinite(waits.now)))
+        numbers = np.flatnonzero((short | (held & np.isfinite(waits.now))) & ~named)
+        named[numbers] = True
         queue = float(np.nan_to_num(waiting[numbers]).mean())
         if is_slots:
             name, value, best = "running", float(batch[first]), None
@@ -211,19 +218,16 @@ def _suspicion(
     advice: ActionAdvice,
     cost: Floats,
 ) -> Suspicion:
-    rows = waits.rows
-    whole = np.zeros(len(view.engines))
-    whole[rows[numbers]] = cost[numbers]
-    blocks = view.blocks("waiting", rows).shape[1]
-    is_changed = bool((view.limit_onset(rows[numbers]) < blocks).any())
-    return Suspicion(
-        cause,
-        view.engines[rows[numbers[0]]].role,
-        rows[numbers],
-        len(rows) > 1 and len(numbers) == len(rows),
-        whole,
-        max(float(waits.z[numbers].max()), _CHANGED_Z if is_changed else _LIKELY_Z),
-        int(waits.onset[numbers].min()),
-        (evidence,),
-        advice,
+    blocks = view.blocks("waiting", waits.rows).shape[1]
+    is_changed = bool((view.limit_onset(waits.rows[numbers]) < blocks).any())
+    return suspicion_at(
+        view,
+        waits.rows,
+        numbers,
+        cost,
+        cause=cause,
+        strength=max(float(waits.z[numbers].max()), _CHANGED_Z if is_changed else _LIKELY_Z),
+        onset_block=int(waits.onset[numbers].min()),
+        evidence=(evidence,),
+        advice=advice,
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.kv_room import FULL
 from disagg_cluster.planner.diagnose.causes.kv_transfers import transfer_suspicion
-from disagg_cluster.planner.diagnose.causes.slow_steps import why_slow
+from disagg_cluster.planner.diagnose.causes.slow_steps import slow_suspicions
 from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion, adverse
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
@@ -54,25 +54,8 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
     slow = adverse(
         view.changed("slowness", rows), float(np.log(1.15)), least_apart=float(np.log(1.3))
     )
-    for number in np.flatnonzero((slow.size > 0) & (excess > 0) & ~moving & ~short):
-        found = why_slow(view, int(rows[number]), int(slow.onset[number]))
-        ratio = float(np.exp(slow.size[number]))
-        steps = Evidence(
-            "slowness", ratio, 1.0, "ratio", f"its steps take {ratio:.2f} times as long as they did"
-        )
-        cost = np.zeros(len(view.engines))
-        cost[rows[number]] = excess[number]
-        yield Suspicion(
-            found.cause,
-            Role.DECODE,
-            rows[number : number + 1],
-            False,
-            cost,
-            float(slow.z[number]),
-            int(slow.onset[number]),
-            (steps, *found.evidence),
-            ActionAdvice(RemedyKind.REPLACE_GPU),
-        )
+    affected = np.flatnonzero((slow.size > 0) & (excess > 0) & ~moving & ~short)
+    yield from slow_suspicions(view, rows, slow, affected, excess)
 
 
 def _is_surging(view: ModelView, rows: Rows) -> bool:

@@ -12,27 +12,26 @@ from disagg_cluster.planner.diagnose.causes.giant_prompts import few_or_long
 from disagg_cluster.planner.diagnose.causes.kv_room import kv_full
 from disagg_cluster.planner.diagnose.causes.overload import is_gone, is_overloaded, is_starting
 from disagg_cluster.planner.diagnose.causes.prompt_work import PromptWork, prompt_work
-from disagg_cluster.planner.diagnose.causes.slow_steps import SlowSteps, why_each_is_slow
+from disagg_cluster.planner.diagnose.causes.slow_steps import slow_suspicions
 from disagg_cluster.planner.diagnose.causes.suspicion import (
     SURE_WAIT_Z,
     ActionAdvice,
     Adverse,
     Suspicion,
     joint_strength,
+    suspicion_at,
     with_alternative,
 )
 from disagg_cluster.planner.diagnose.causes.waits import Waits
-from disagg_cluster.planner.diagnose.causes.work_costs import cost_of, is_calm
-from disagg_cluster.planner.diagnose.causes.work_factors import WORK_FACTORS, WorkFactor
+from disagg_cluster.planner.diagnose.causes.work_factors import (
+    WORK_FACTORS,
+    WorkFactor,
+    cost_of,
+    is_calm,
+)
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.verdict.values import (
-    Alternative,
-    Cause,
-    Evidence,
-    RemedyKind,
-)
-from disagg_exporter.model import Role
+from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
 
 # Engines with a cost below this part of the largest are left out of a factor's finding.
 _LEAST_PART = 0.2
@@ -41,15 +40,6 @@ _SAME_WAY = 0.4
 _LEAST_ALIKE, _SURE_Z = 0.6, 6.0
 # Strength of an overloaded pool; that an engine is gone is certain.
 _OVERLOAD_Z = 6.0
-
-
-_SLOW_REMEDY = {
-    Cause.SLOW_GPU: RemedyKind.REPLACE_GPU,
-    Cause.TP_STRAGGLER: RemedyKind.REPLACE_GPU,
-    Cause.STRANGER: RemedyKind.MOVE_WORKER,
-    Cause.COLD_START: RemedyKind.NONE,
-    Cause.INTERFERENCE: RemedyKind.SET_BATCHED_TOKENS,
-}
 
 
 def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
@@ -128,32 +118,9 @@ def _with_spill(
 
 
 def _slow(view: ModelView, waits: Waits, work: PromptWork, left: Floats) -> Iterator[Suspicion]:
-    """Slow steps by cause: engines with the same cause are one finding."""
     slow = work.by_factor["slowness"]
     cost = cost_of(view, waits, work, left, "slowness")
-    affected = _affected(cost, slow)
-    why = why_each_is_slow(view, waits.rows[affected], slow.onset[affected])
-    by_cause: dict[Cause, list[int]] = {}
-    first: dict[Cause, SlowSteps] = {}
-    for number, found in zip(affected.tolist(), why, strict=True):
-        by_cause.setdefault(found.cause, []).append(number)
-        first.setdefault(found.cause, found)
-    for cause, numbers in by_cause.items():
-        ratio = float(np.exp(slow.size[numbers[0]]))
-        text = f"its steps take {ratio:.2f} times as long for the same work"
-        steps = Evidence("slowness", ratio, 1.0, "ratio", text)
-        yield _suspicion(
-            view,
-            waits,
-            cause,
-            np.array(numbers),
-            cost,
-            joint_strength(slow.z[numbers]),
-            int(slow.onset[numbers].min()),
-            (steps, *first[cause].evidence),
-            ActionAdvice(_SLOW_REMEDY[cause]),
-            first[cause].alternative,
-        )
+    return slow_suspicions(view, waits.rows, slow, _affected(cost, slow), cost)
 
 
 def _grown(
@@ -174,17 +141,18 @@ def _grown(
         # Longer prompts everywhere are more demand, not badly distributed work.
         return
     ratio = float(np.exp(grown.size[numbers].max()))
-    yield _suspicion(
+    is_giants = factor.cause is Cause.GIANTS
+    yield suspicion_at(
         view,
-        waits,
-        factor.cause,
+        waits.rows,
         numbers,
         cost,
-        float(grown.z.max()) if factor.cause is Cause.GIANTS else joint_strength(grown.z[numbers]),
-        int(grown.onset[numbers].min()),
-        (Evidence(factor.name, ratio, 1.0, "ratio", factor.text.format(ratio)),),
-        ActionAdvice(factor.remedy),
-        few_or_long(view, waits.rows, work.is_longer, factor.cause),
+        cause=factor.cause,
+        strength=float(grown.z.max()) if is_giants else joint_strength(grown.z[numbers]),
+        onset_block=int(grown.onset[numbers].min()),
+        evidence=(Evidence(factor.name, ratio, 1.0, "ratio", factor.text.format(ratio)),),
+        advice=ActionAdvice(factor.remedy),
+        alternative=few_or_long(view, waits.rows, work.is_longer, factor.cause),
     )
 
 
@@ -241,32 +209,3 @@ def _affected(cost: Floats, grown: Adverse) -> Rows:
     paying = cost > _LEAST_PART * most
     as_much = grown.size >= _LEAST_ALIKE * float(np.median(grown.size[paying]))
     return np.flatnonzero(paying | (as_much & (grown.z >= _SURE_Z)))
-
-
-def _suspicion(
-    view: ModelView,
-    waits: Waits,
-    cause: Cause,
-    numbers: Rows,
-    cost: Floats,
-    strength: float,
-    onset_block: int,
-    evidence: tuple[Evidence, ...],
-    advice: ActionAdvice,
-    alternative: Alternative | None,
-) -> Suspicion:
-    whole = np.zeros(len(view.engines))
-    whole[waits.rows[numbers]] = cost[numbers]
-    roles = {view.engines[row].role for row in waits.rows[numbers]}
-    return Suspicion(
-        cause,
-        roles.pop() if len(roles) == 1 else Role.MIXED,
-        waits.rows[numbers],
-        len(waits.rows) > 1 and len(numbers) == len(waits.rows),
-        whole,
-        strength,
-        onset_block,
-        evidence,
-        advice,
-        alternative,
-    )

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from disagg_cluster.planner.diagnose.causes.suspicion import PEER_Z
-from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_median, most_known
+from disagg_cluster.planner.diagnose.causes.mixed_steps import level_since, mixing_evidence
+from disagg_cluster.planner.diagnose.causes.suspicion import (
+    ActionAdvice,
+    Adverse,
+    Suspicion,
+    joint_strength,
+    suspicion_at,
+)
+from disagg_cluster.planner.diagnose.evidence.known import known_mean, most_known
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import block_means
-from disagg_cluster.planner.diagnose.verdict.values import Alternative, Cause, Evidence
+from disagg_cluster.planner.diagnose.verdict.values import (
+    Alternative,
+    Cause,
+    Evidence,
+    RemedyKind,
+)
 from disagg_exporter.model import Role
 
 # GPU readings are averaged over the last blocks.
@@ -26,11 +39,15 @@ _LEAST_MEMORY_SHARE = 0.01
 # An engine is cold for some minutes after its start.
 _COLD_SECONDS = 300.0
 _FIRST_STEPS_SECONDS = 60.0
-_LOST_SHARE = 0.2
 # Onsets so few blocks apart count as simultaneous.
 _NEAR_BLOCKS = 2
-_LOW, _BEGUN = 0.25, 0.5
-_MIXED_OVER_PURE, _NOT_SLOW = float(np.log(1.12)), float(np.log(1.08))
+_REMEDY = {
+    Cause.SLOW_GPU: RemedyKind.REPLACE_GPU,
+    Cause.TP_STRAGGLER: RemedyKind.REPLACE_GPU,
+    Cause.STRANGER: RemedyKind.MOVE_WORKER,
+    Cause.COLD_START: RemedyKind.NONE,
+    Cause.INTERFERENCE: RemedyKind.SET_BATCHED_TOKENS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +57,42 @@ class SlowSteps:
     cause: Cause
     evidence: tuple[Evidence, ...]
     alternative: Alternative | None = None
+
+
+def slow_suspicions(
+    view: ModelView, rows: Rows, slow: Adverse, affected: Rows, cost_seconds: Floats
+) -> Iterator[Suspicion]:
+    """Slow steps by cause: engines with the same cause are one suspicion.
+
+    Args:
+        view: The model.
+        rows: The engines of a pool.
+        slow: By how much the steps of each are slow.
+        affected: The numbers in `rows` of those that delay requests.
+        cost_seconds: By number.
+    """
+    why = why_each_is_slow(view, rows[affected], slow.onset[affected])
+    by_cause: dict[Cause, list[int]] = {}
+    first: dict[Cause, SlowSteps] = {}
+    for number, found in zip(affected.tolist(), why, strict=True):
+        by_cause.setdefault(found.cause, []).append(number)
+        first.setdefault(found.cause, found)
+    for cause, numbers in by_cause.items():
+        ratio = float(np.exp(slow.size[numbers[0]]))
+        text = f"its steps take {ratio:.2f} times as long for the same work"
+        steps = Evidence("slowness", ratio, 1.0, "ratio", text)
+        yield suspicion_at(
+            view,
+            rows,
+            np.array(numbers),
+            cost_seconds,
+            cause=cause,
+            strength=joint_strength(slow.z[numbers]),
+            onset_block=int(slow.onset[numbers].min()),
+            evidence=(steps, *first[cause].evidence),
+            advice=ActionAdvice(_REMEDY[cause]),
+            alternative=first[cause].alternative,
+        )
 
 
 def why_slow(view: ModelView, row: int, onset_block: int) -> SlowSteps:
@@ -59,7 +112,7 @@ def why_slow(view: ModelView, row: int, onset_block: int) -> SlowSteps:
     held_back, is_some = _held_back(view, row)
     if is_some:
         return SlowSteps(Cause.TP_STRAGGLER, held_back)
-    mixing = None if held_back else _mixing(view, row, onset_block)
+    mixing = None if held_back else mixing_evidence(view, row, onset_block)
     if mixing is not None:
         other = _unless_mixed(view, row, onset_block, Cause.SLOW_GPU)
         return SlowSteps(Cause.INTERFERENCE, (mixing,), other)
@@ -105,7 +158,7 @@ def _unless_mixed(view: ModelView, row: int, onset_block: int, other: Cause) -> 
     """`other` as alternative at a mixed engine without steps of one kind to tell the two apart."""
     if view.engines[row].role is not Role.MIXED:
         return None
-    if np.isfinite(_level_since(view, np.array([row]), "pure_slowness", onset_block + 1)):
+    if np.isfinite(level_since(view, np.array([row]), "pure_slowness", onset_block + 1)):
         return None
     return Alternative(other, "hardly a step was without prompts, which would tell the two apart")
 
@@ -155,76 +208,6 @@ def _foreign(view: ModelView, row: int, onset_block: int) -> Evidence | None:
         return None
     text = f"{grown / 1e9:.1f} GB of a GPU's memory were taken since, by another process it seems"
     return Evidence("memory_grown", grown, 0.0, "bytes", text)
-
-
-def _mixing(view: ModelView, row: int, onset_block: int) -> Evidence | None:
-    """Evidence that mixed steps alone are slow."""
-    if view.engines[row].role is not Role.MIXED:
-        return None
-    rows = np.array([row])
-    mixed, pure = slowness_by_kind(view, rows, onset_block)
-    if np.isfinite(mixed) and np.isfinite(pure):
-        if mixed - pure < _MIXED_OVER_PURE:
-            # A model that has learned slow mixed steps does not show them; peers may.
-            return None if mixed >= _NOT_SLOW else _beside_peers(view, rows)
-        ratio = float(np.exp(mixed - pure))
-        text = f"steps that mix prompts and tokens take {ratio:.2f} times as long as others would"
-        return Evidence("mixed_steps", ratio, 1.0, "ratio", text)
-    beside = _beside_peers(view, rows)
-    if beside is not None:
-        return beside
-    lost = view.recent_over("lost_seconds", "mixing_seconds", rows)[0]
-    if not lost >= _LOST_SHARE:
-        return None
-    text = f"mixing prompts and tokens in one step costs {lost:.0%} of its step time"
-    return Evidence("interference", float(lost), 0.0, "ratio", text)
-
-
-def slowness_by_kind(view: ModelView, rows: Rows, onset_block: int) -> tuple[float, float]:
-    """Slowness of mixed steps, and of steps of one kind; NaN where unknown.
-
-    An overloaded engine soon has mixed steps only. The onset block may still hold others, and so do
-    peers whose mixed steps became about as slow.
-    """
-    mixed = _level_since(view, rows, "mixed_slowness", onset_block)
-    pure = _level_since(view, rows, "pure_slowness", onset_block + 1)
-    if np.isfinite(pure):
-        return mixed, pure
-    begun = [_at(view, rows, name, onset_block) for name in ("mixed_slowness", "generation_cost")]
-    # The onset block counts only if most of it lies after the onset.
-    if np.isfinite(begun).all() and not begun[0] < _BEGUN * mixed:
-        return begun[0], begun[1]
-    others = np.setdiff1d(view.rows_of(Role.MIXED), rows)
-    if len(others) and _level_since(view, others, "mixed_slowness", onset_block) >= mixed / 2:
-        return mixed, _level_since(view, others, "pure_slowness", onset_block)
-    return mixed, float("nan")
-
-
-def _at(view: ModelView, rows: Rows, name: str, block: int) -> float:
-    """The level of one block above the median of those before."""
-    levels = view.changed(name, rows).levels[0]
-    if block >= len(levels):
-        return float("nan")
-    return float(levels[block] - known_median(levels[:block]))
-
-
-def _beside_peers(view: ModelView, rows: Rows) -> Evidence | None:
-    """Evidence that mixed steps take longer than at peers while generation steps do not."""
-    mixed, pure = (view.changed(name, rows) for name in ("mixed_cost", "generation_cost"))
-    apart = float(mixed.apart[0] - max(pure.apart[0], 0.0))
-    is_seen = bool(np.isfinite(pure.shift.after[0]))
-    if not is_seen or mixed.apart_z[0] < PEER_Z or apart < _MIXED_OVER_PURE:
-        return None
-    ratio = float(np.exp(apart))
-    text = f"steps that mix prompts and tokens take {ratio:.2f} times as long as at its peers"
-    return Evidence("mixed_steps", ratio, 1.0, "ratio", text)
-
-
-def _level_since(view: ModelView, rows: Rows, name: str, onset_block: int) -> float:
-    """The lower quartile of a level since a block: a slow GPU is slow in every block."""
-    levels = view.changed(name, rows).levels[:, onset_block:]
-    known = levels[np.isfinite(levels)]
-    return float(np.quantile(known, _LOW)) if len(known) else float("nan")
 
 
 def _held_back(view: ModelView, row: int) -> tuple[tuple[Evidence, ...], bool]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from disagg_cluster.planner.diagnose.evidence.engine_changes import Changed
-from disagg_cluster.planner.diagnose.evidence.model_view import Rows
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import change_since
 from disagg_cluster.planner.diagnose.verdict.values import (
@@ -60,6 +60,41 @@ class Suspicion:
     evidence: tuple[Evidence, ...]
     advice: ActionAdvice
     alternative: Alternative | None = None
+
+
+def suspicion_at(
+    view: ModelView,
+    rows: Rows,
+    numbers: Rows,
+    cost_seconds: Floats,
+    *,
+    cause: Cause,
+    strength: float,
+    onset_block: int,
+    evidence: tuple[Evidence, ...],
+    advice: ActionAdvice,
+    alternative: Alternative | None = None,
+) -> Suspicion:
+    """A cause at some engines of a pool; at all of several it affects the pool as a whole.
+
+    `rows` are the pool's in `view`, `numbers` those of the affected ones among them, and
+    `cost_seconds` is by number. The rest are the fields of a `Suspicion`.
+    """
+    whole = np.zeros(len(view.engines))
+    whole[rows[numbers]] = cost_seconds[numbers]
+    roles = {view.engines[row].role for row in rows[numbers]}
+    return Suspicion(
+        cause,
+        roles.pop() if len(roles) == 1 else Role.MIXED,
+        rows[numbers],
+        len(rows) > 1 and len(numbers) == len(rows),
+        whole,
+        strength,
+        onset_block,
+        evidence,
+        advice,
+        alternative,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

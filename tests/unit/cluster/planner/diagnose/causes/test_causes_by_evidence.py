@@ -369,3 +369,39 @@ def test_the_parts_of_a_wait_add_up_to_it() -> None:
         TtftPart.KV_TRANSFER,
         TtftPart.FIRST_DECODE,
     ]
+
+
+def test_decode_engines_slow_for_one_reason_are_one_finding() -> None:
+    third = replace(DECODE[0], name="d2")
+    slow = [
+        replace(line, then={"slowness": 2.5, "wait_seconds": 1.2, "foreign_sm": 0.3})
+        for line in (third, DECODE[0])
+    ]
+
+    (found,) = named(*PREFILL, *slow, DECODE[1])
+
+    assert (found.cause, engines(found)) == (Cause.STRANGER, ["d0", "d2"])
+    assert found.remedy.kind is RemedyKind.MOVE_WORKER
+
+
+def test_slow_steps_of_a_decode_engine_have_the_alternative_of_their_evidence() -> None:
+    slow = replace(DECODE[0], then={"slowness": 2.5, "wait_seconds": 1.2, "foreign_sm": None})
+    unknown = replace(slow, foreign_sm=None)
+
+    (found,) = named(*PREFILL, unknown, DECODE[1])
+
+    assert found.cause is Cause.SLOW_GPU
+    assert found.alternative is not None
+    assert found.alternative.cause is Cause.STRANGER
+
+
+def test_engines_with_small_steps_or_few_slots_are_named_once() -> None:
+    steps = changed(PREFILL[0], step_limit=256.0, step_tokens=250.0, waiting=6.0)
+    slots = changed(PREFILL[1], batch_limit=2.0, running=2.0, waiting=6.0)
+
+    found = named(steps, slots, PREFILL[2], *DECODE)
+
+    assert [(each.cause, engines(each)) for each in found] == [
+        (Cause.UNDERFILLED, ["p0"]),
+        (Cause.UNDERFILLED, ["p1"]),
+    ]

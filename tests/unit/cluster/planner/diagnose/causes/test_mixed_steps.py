@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 
 from disagg_cluster.planner.diagnose.causes import slow_steps
-from disagg_cluster.planner.diagnose.causes.slow_steps import (
-    SlowSteps,
-    slowness_by_kind,
-    why_each_is_slow,
-)
+from disagg_cluster.planner.diagnose.causes.mixed_steps import slowness_by_kind
+from disagg_cluster.planner.diagnose.causes.slow_steps import SlowSteps, why_each_is_slow
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence
 from disagg_exporter.model import Role
