@@ -27,7 +27,7 @@ class CallCount:
         self._last_stream = 0
         self._is_http2 = True
 
-    def take(self, piece: bytes) -> None:
+    def feed(self, piece: bytes) -> None:
         """Parse the next piece."""
         at = 0
         while self._is_http2 and at < len(piece):

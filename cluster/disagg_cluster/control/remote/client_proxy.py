@@ -204,7 +204,7 @@ async def _pass_between(outer: Streams, inner: Streams, calls: CallCount) -> boo
 
     Counts the calls that the outer end begins.
     """
-    up = asyncio.create_task(_pass_on(outer[0], inner[1], calls.take))
+    up = asyncio.create_task(_pass_on(outer[0], inner[1], calls.feed))
     down = asyncio.create_task(_pass_on(inner[0], outer[1]))
     try:
         ended, _ = await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)

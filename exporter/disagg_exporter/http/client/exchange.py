@@ -107,7 +107,7 @@ class ResponseParser:
         """The part of the body that has arrived."""
         return b"".join(self._parts)
 
-    def take(self, data: bytes) -> bool:
+    def feed(self, data: bytes) -> bool:
         """Add the next bytes; return True if the response is complete, or its status is not 200.
 
         Raises:
@@ -130,7 +130,7 @@ class ResponseParser:
         if self.status != 200:
             self.keeps_open = False
             return True
-        return self._take_chunks(data) if self._chunked else self._take_plain(data)
+        return self._feed_chunks(data) if self._chunked else self._feed_plain(data)
 
     def end(self) -> None:
         """Handle the end of the connection; the response is complete if this returns.
@@ -175,7 +175,7 @@ class ResponseParser:
                 raise ResponseError(_NOT_HTTP)
             self._left = int(value)
 
-    def _take_plain(self, data: bytes) -> bool:
+    def _feed_plain(self, data: bytes) -> bool:
         if self._left == _UNTIL_CLOSED:
             self._keep(data)
             return False
@@ -188,7 +188,7 @@ class ResponseParser:
         self._keep(data)
         return self._left == 0
 
-    def _take_chunks(self, data: bytes) -> bool:
+    def _feed_chunks(self, data: bytes) -> bool:
         data, at = self._rest + data, 0
         while True:
             part = data[at : at + self._chunk_left]
@@ -198,7 +198,7 @@ class ResponseParser:
             if end < 0:
                 break
             line, at = data[at:end], end + 2
-            if self._take_line(line):
+            if self._feed_line(line):
                 self.keeps_open = self.keeps_open and at == len(data)
                 return True
         self._rest = data[at:]
@@ -206,7 +206,7 @@ class ResponseParser:
             raise ResponseError(_NOT_HTTP)
         return False
 
-    def _take_line(self, line: bytes) -> bool:
+    def _feed_line(self, line: bytes) -> bool:
         """Parse a line between chunks; return whether it is the last of the response."""
         self._between_bytes += len(line) + 2
         if self._between_bytes > _MAX_BETWEEN_BYTES:

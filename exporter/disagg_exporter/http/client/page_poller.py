@@ -213,7 +213,7 @@ class PagePoller:
             self._lost(conn, error.strerror or type(error).__name__)
             return False
         if count:
-            whole = conn.parser.take(bytes(self._buffer[:count]))
+            whole = conn.parser.feed(bytes(self._buffer[:count]))
         elif conn.reused and not conn.parser.begun:
             self._lost(conn, "")
             return False

@@ -21,7 +21,7 @@ def counted(sent: bytes, cuts: list[int]) -> int:
     count = CallCount()
     places = [0, *sorted(cut % (len(sent) + 1) for cut in cuts), len(sent)]
     for begin, end in itertools.pairwise(places):
-        count.take(sent[begin:end])
+        count.feed(sent[begin:end])
     return count.begun
 
 

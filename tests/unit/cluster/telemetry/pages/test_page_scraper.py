@@ -353,10 +353,10 @@ def test_an_unexpected_error_in_polling_an_engine_fails_only_its_collector(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Poisoned(ResponseParser):
-        def take(self, data: bytes) -> bool:
+        def feed(self, data: bytes) -> bool:
             if b"poison" in data:
                 raise ZeroDivisionError
-            return super().take(data)
+            return super().feed(data)
 
     monkeypatch.setattr("disagg_exporter.http.client.page_poller.ResponseParser", Poisoned)
 

@@ -19,7 +19,7 @@ def read(raw: bytes, cuts: tuple[int, ...] = (), max_bytes: int = 1000) -> Respo
     """Read an answer that arrives in pieces and ends with the connection."""
     answer, places = ResponseParser(max_bytes), [0, *sorted(cuts), len(raw)]
     for start, end in pairwise(places):
-        if start < end and answer.take(raw[start:end]):
+        if start < end and answer.feed(raw[start:end]):
             return answer
     answer.end()
     return answer
@@ -105,7 +105,7 @@ def test_an_invalid_response_is_refused_with_the_reason(raw: bytes, why: str) ->
 def test_an_error_response_is_complete_after_its_head() -> None:
     answer = ResponseParser(1000)
 
-    assert answer.take(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5000000\r\n\r\n")
+    assert answer.feed(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5000000\r\n\r\n")
     assert (answer.status, answer.keeps_open) == (404, False)
 
 
@@ -120,7 +120,7 @@ def test_an_error_response_is_complete_after_its_head() -> None:
 def test_a_response_in_tiny_parts_is_refused_early(head: bytes, each: bytes, most: int) -> None:
     """All pages are read on one thread: no server may keep it busy."""
     answer = ResponseParser(8 << 20)
-    answer.take(head)
+    answer.feed(head)
 
     with pytest.raises(ResponseError):
-        any(answer.take(each) for _ in range(most // len(each)))
+        any(answer.feed(each) for _ in range(most // len(each)))

@@ -243,10 +243,10 @@ def test_an_unexpected_error_of_one_server_is_reported_for_it_alone(
     error: type[Exception],
 ) -> None:
     class Poisoned(ResponseParser):
-        def take(self, data: bytes) -> bool:
+        def feed(self, data: bytes) -> bool:
             if b"poison" in data:
                 raise ZeroDivisionError
-            return super().take(data)
+            return super().feed(data)
 
     monkeypatch.setattr("disagg_exporter.http.client.page_poller.ResponseParser", Poisoned)
     bad = OK.replace(b"hello", b"poison")
