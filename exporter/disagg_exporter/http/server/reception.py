@@ -147,7 +147,7 @@ class Reception:
                 self._release(arrival, None)
             elif not arrival.reader.receive(waits=False):
                 self._end(arrival)
-            elif (head := arrival.reader.take()) is not None:
+            elif (head := arrival.reader.next_head()) is not None:
                 self._release(arrival, head)
         except HeadError as error:
             self._refuse(arrival, error)

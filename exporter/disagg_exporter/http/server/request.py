@@ -168,7 +168,7 @@ class RequestReader:
         """Whether a part of a head has been received."""
         return bool(self._received)
 
-    def take(self) -> RequestHead | None:
+    def next_head(self) -> RequestHead | None:
         """Return the next head, if it has been received completely.
 
         Raises:
@@ -196,8 +196,8 @@ class RequestReader:
         return count > 0
 
     def read_head(self) -> RequestHead | None:
-        """Wait for the next head; None if the client ends. Raises as `take` and `receive`."""
-        while (head := self.take()) is None:
+        """Wait for the next head; None if the client ends. Raises as `next_head` and `receive`."""
+        while (head := self.next_head()) is None:
             if not self.receive():
                 return None
         return head
