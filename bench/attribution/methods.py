@@ -139,7 +139,7 @@ def measure(
     left = list(windows)
     sums = Sums()
     for number, (one, shares) in enumerate(_divided(seen, ways)):
-        stretches = {name: list(page.look(one)) for name, page in pages.items()}
+        stretches = {name: list(page.ingest(one)) for name, page in pages.items()}
         first, last = left[0]
         if number < first:
             continue

@@ -42,7 +42,7 @@ class Pages:
         self._running = 0
         self._busy_seconds = self._true_seconds = 0.0
 
-    def look(self, seen: Seen) -> Iterator[Stretch]:
+    def ingest(self, seen: Seen) -> Iterator[Stretch]:
         """Ingest a step; yield the stretches that ended before it did."""
         end_ns = seen.step.t_ns
         done_ns = end_ns - seen.step.elapsed_ns

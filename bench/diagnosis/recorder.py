@@ -99,7 +99,7 @@ class ScrapedPages:
         self._series: dict[str, list[_Samples]] = {}
         self._known: dict[tuple[str, str, Labels], _OfLabels] = {}
 
-    def take(self, node: str, rows: MetricRows, t_seconds: float) -> None:
+    def ingest(self, node: str, rows: MetricRows, t_seconds: float) -> None:
         """Add the rows of a node's page, as scraped at this Unix time."""
         for name, samples in rows.samples.items():
             if self._is_kept(name):
@@ -108,7 +108,7 @@ class ScrapedPages:
         for name, histograms in rows.histograms.items():
             if any(self._is_kept(name + part) for part in _PARTS):
                 for labels, histogram in histograms.items():
-                    self._take_histogram(self._of(node, name, labels), name, histogram, t_seconds)
+                    self._ingest_histogram(self._of(node, name, labels), name, histogram, t_seconds)
 
     def window(self, begin_seconds: float, now_seconds: float) -> SeriesWindow:
         """All series up to now."""
@@ -120,7 +120,7 @@ class ScrapedPages:
     def _is_kept(self, name: str) -> bool:
         return self._families is None or name in self._families
 
-    def _take_histogram(
+    def _ingest_histogram(
         self, known: _OfLabels, name: str, histogram: Histogram, t_seconds: float
     ) -> None:
         bounds = (*map(floatToGoString, histogram.bounds), "+Inf")
@@ -263,11 +263,11 @@ class Recorder:
 
     def _read_front(self, now_ns: int) -> None:
         text = self._simulation.request_flow.front.render()
-        self._tally.take(parse_front_page(text.encode(), now_ns, self._keys), now_ns)
+        self._tally.ingest(parse_front_page(text.encode(), now_ns, self._keys), now_ns)
 
     def _scrape(self, node: str, now_ns: int) -> None:
         rows = rows_of(self._nodes[node].snapshot(now_ns), now_ns)
-        self._pages.take(node, rows, self._unix(now_ns))
+        self._pages.ingest(node, rows, self._unix(now_ns))
 
     def _unix(self, now_ns: int) -> float:
         return now_ns / SECOND_NS + self._offset_seconds

@@ -75,11 +75,11 @@ def serve(
     for t_ns, event in simulation.events(round(seconds * SECOND_NS)):
         if isinstance(event, SimulatedPage):
             page = parse_page(event.text.encode(), t_ns, keys[event.engine])
-            tallies[event.engine].take(page)
+            tallies[event.engine].ingest(page)
             if t_ns - looked_ns >= SECOND_NS:
                 looked_ns = t_ns
                 engines = [engine_status(n, roles[n], t.counts) for n, t in tallies.items()]
-                counts.take(engines, none, t_ns)
+                counts.ingest(engines, none, t_ns)
         elif isinstance(event, RequestEnded) and event.first_token_ns is not None:
             arrived_ns = event.request.arrived_ns
             served.first_tokens.append((event.first_token_ns - arrived_ns) / SECOND_NS)

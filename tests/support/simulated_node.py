@@ -66,7 +66,7 @@ class _Engine:
     def show(self, shown: SimulatedPage) -> None:
         """Ingest its next page."""
         self.page = parse_page(shown.text.encode(), shown.t_ns, self.keys)
-        self.tally.take(self.page)
+        self.tally.ingest(self.page)
 
     def candidate(self) -> SourceCandidate:
         """Return the engine as one that reports no steps."""
@@ -184,7 +184,7 @@ class SimulatedNode:
 
     def count_requests(self, fronts: Iterable[FrontCounts], now_ns: int) -> None:
         """Ingest the counts of engines and frontends about users' requests."""
-        self._requests.take(self._statuses(), tuple(fronts), now_ns)
+        self._requests.ingest(self._statuses(), tuple(fronts), now_ns)
 
     def snapshot(self, now_ns: int, router: RouterStatus | None = None) -> Snapshot:
         """Return the snapshot behind its page."""

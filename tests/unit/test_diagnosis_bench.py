@@ -62,7 +62,7 @@ def test_series_carry_the_labels_of_a_scrape_and_the_frontend_is_among_them() ->
 def test_recorded_samples_equal_those_of_the_page_text() -> None:
     rows = rows_of(golden_snapshot(), golden_snapshot().taken_ns)
     pages = ScrapedPages("east", scrapes=1)
-    pages.take("n1", rows, 100.0)
+    pages.ingest("n1", rows, 100.0)
 
     kept = {
         (name, frozenset(series.labels.items()))

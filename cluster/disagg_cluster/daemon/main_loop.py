@@ -187,7 +187,7 @@ class MainLoop:
                 self._capacity_model.advance(engines, now_ns, readings)
                 self._inherit(engines, now_ns)
             with self._serving.round():
-                self._requests.take(self._registry.statuses(), self._fronts(), now_ns)
+                self._requests.ingest(self._registry.statuses(), self._fronts(), now_ns)
         if number % UPKEEP_TICKS == 0:
             with self._upkeep.round():
                 self._do_upkeep()
@@ -205,7 +205,7 @@ class MainLoop:
         self._show_with_failures(snapshot)
 
     def _show_with_failures(self, snapshot: Snapshot) -> None:
-        failures = self._failures.take(snapshot.collectors)
+        failures = self._failures.ingest(snapshot.collectors)
         self._show(replace(snapshot, unexpected_failures=failures))
 
     def _without_measurements(self, now_ns: int) -> Snapshot:

@@ -202,6 +202,6 @@ class RouterWatch:
         counts = count_on(self._status.counts, before, page)
         if self._last is not None and self._last[0] != pid:
             self._tally.restart()
-        self._tally.take(front, page.t_ns)
+        self._tally.ingest(front, page.t_ns)
         self._last = pid, page
         self._status = replace(self._status, counts=counts, page=page)

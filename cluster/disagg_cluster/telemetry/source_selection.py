@@ -124,7 +124,7 @@ class SourceSelection:
                 self._selections[name].led = LeaderShare()
                 continue
             used = used or {a.engine: a.gpu_seconds for a in self._ledger.engine_accounts(now_ns)}
-            self._selections[name].led.take(used.get(leader, {}))
+            self._selections[name].led.ingest(used.get(leader, {}))
 
     def _select(self, candidate: SourceCandidate, now_ns: int) -> None:
         selection = self._selections.get(candidate.engine)

@@ -126,11 +126,11 @@ class CollectorHealth:
         why = explain(error)
         same = error.cause if isinstance(error, DisaggError) else why
         if not is_foreseen(error):
-            self.take_defect(error)
+            self.record_defect(error)
             self._logged = {"": same}
         self._settle({"": why}, {"": same}, seconds)
 
-    def take_defect(self, cause: Exception) -> None:
+    def record_defect(self, cause: Exception) -> None:
         """Count an unexpected failure, and log where it was raised, once until all is well.
 
         For callers that report it as one of several problems; `fail` does both.
@@ -222,7 +222,7 @@ class FailureCounts:
         self._counts: Counter[str] = Counter()
         self._remembered: dict[str, int] = {}
 
-    def take(self, statuses: Iterable[CollectorStatus]) -> Mapping[str, int]:
+    def ingest(self, statuses: Iterable[CollectorStatus]) -> Mapping[str, int]:
         """Add what is new since the last call; return the sums by kind."""
         for status in statuses:
             name, failures = status.collector, status.unexpected_failures

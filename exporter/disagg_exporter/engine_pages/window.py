@@ -143,7 +143,7 @@ class CumulativeCounts:
         self._most_arrived = 0.0
         self.counts: ServingCounts | None = None
 
-    def take(self, page: EnginePage) -> None:
+    def ingest(self, page: EnginePage) -> None:
         """Ingest the next valid page; the first one's totals are not counted."""
         before, now = self._before, page.serving
         arrived = now.totals.get(Total.ARRIVED_REQUESTS, 0.0)

@@ -37,7 +37,7 @@ class PoolsWait:
         self._waiting: Histogram | None = None
         self._waiting_since_ns = self._faded_ns = 0
 
-    def take(self, prefill: Histogram | None, decode: Histogram | None, now_ns: int) -> None:
+    def ingest(self, prefill: Histogram | None, decode: Histogram | None, now_ns: int) -> None:
         """Add what both pools have observed since the previous call."""
         self._fade(prefill, now_ns)
         if decode is not None and decode.total:

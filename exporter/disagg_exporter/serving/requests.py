@@ -128,7 +128,7 @@ class ModelRequests:
         self._taken_ns = -1
         self._left_out_models = 0
 
-    def take(
+    def ingest(
         self, engines: Iterable[EngineStatus], fronts: Collection[FrontCounts], now_ns: int
     ) -> None:
         """Add what all sources have counted by now, and forget sources that are not listed."""
@@ -247,8 +247,8 @@ class ModelRequests:
         for part, waits in parts.items():
             model.parts[part] = added(model.parts.get(part), waits) or waits
         prefill = parts.get(Part.PREFILL)
-        model.first_token.take(prefill, parts.get(Part.FIRST_DECODE), now_ns)
-        model.duration.take(prefill, parts.get(Part.DECODE), now_ns)
+        model.first_token.ingest(prefill, parts.get(Part.FIRST_DECODE), now_ns)
+        model.duration.ingest(prefill, parts.get(Part.DECODE), now_ns)
 
 
 def _counted(more: ServingCounts | None) -> bool:

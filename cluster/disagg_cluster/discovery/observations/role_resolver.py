@@ -103,7 +103,7 @@ class RoleResolver:
         """Return its markers with the traffic that last showed its role, which may be long ago."""
         switching = self._switching.setdefault(candidate.name, SwitchingRole())
         total = page_claims(candidate.page)[1]
-        traffic = switching.traffic_seen if total is None else switching.take(total, now_seconds)
+        traffic = switching.traffic_seen if total is None else switching.ingest(total, now_seconds)
         return replace(candidate.markers, page=candidate.page, traffic=traffic or Traffic())
 
 

@@ -178,7 +178,7 @@ class PlannerRounds:
             error_ratios=self._past.error_ratios(),
             collectors=collectors,
             process=self._process(),
-            unexpected_failures=self._failures.take(collectors),
+            unexpected_failures=self._failures.ingest(collectors),
         )
 
 

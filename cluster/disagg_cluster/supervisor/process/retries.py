@@ -88,7 +88,7 @@ class SupervisionHealth:
         """
         if isinstance(cause, Exception):
             if not is_foreseen(cause):
-                self._health.take_defect(cause)
+                self._health.record_defect(cause)
             cause = explain(cause)
         self._problems[what] = f"{what}: {cause}"
         self._health.report(dict(self._problems))

@@ -61,7 +61,7 @@ class FrontTally:
         self._read_ns = 0
         self._returns_ns: tuple[int, ...] = ()
 
-    def take(self, page: FrontPage, now_ns: int) -> None:
+    def ingest(self, page: FrontPage, now_ns: int) -> None:
         """Ingest its next page."""
         self._source, self._left_out_models = page.source, page.left_out_models
         self._read_ns = now_ns

@@ -73,7 +73,7 @@ class FrontWatch:
             began_ns = self._clock_ns()
             with watched.health.round() as problems:
                 page = await loop.run_in_executor(executor, self._read, watched)
-                watched.tally.take(page, began_ns)
+                watched.tally.ingest(page, began_ns)
                 if watched.tally.answers_in_turn(began_ns):
                     problems["processes"] = (
                         "several processes answer in turn, and only what has grown from one page "

@@ -65,7 +65,7 @@ class PageState:
         self._compare(result.page)
         if result.version is not None:
             self.version = result.version
-        self.tally.take(result.page)
+        self.tally.ingest(result.page)
         self.answered_ns = result.page.t_ns
         self.health.succeed((now_ns - result.job.began_ns) / 1e9)
 

@@ -174,7 +174,7 @@ class FpmFeed:
         self.received_ns = t_ns
         self._ranks[number].received_ns = t_ns
         stream = self._ranks[number].stream
-        step = stream.take(sequence, message, t_ns, self._kv_cache_tokens())
+        step = stream.ingest(sequence, message, t_ns, self._kv_cache_tokens())
         if step is not None and self._attributed():
             now_ns = self._clock_ns()
             if stream.is_heartbeat:

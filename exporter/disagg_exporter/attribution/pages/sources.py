@@ -51,7 +51,7 @@ class LeaderShare:
         self.prefill_share: float | None = None
         self._before: dict[Phase, float] | None = None
 
-    def take(self, gpu_seconds: Mapping[tuple[Role, Phase], float]) -> None:
+    def ingest(self, gpu_seconds: Mapping[tuple[Role, Phase], float]) -> None:
         """Ingest the leader's seconds so far; the share is over at least `LEAST_SECONDS`."""
         now = dict.fromkeys(Phase, 0.0)
         for (_, phase), seconds in gpu_seconds.items():

@@ -90,7 +90,7 @@ class SwitchingRole:
     _is_disputed: bool = False
     _agreed: deque[bool] = field(default_factory=lambda: deque(maxlen=REMEMBERED_WINDOWS))
 
-    def take(self, total: Traffic, now_seconds: float) -> Traffic | None:
+    def ingest(self, total: Traffic, now_seconds: float) -> Traffic | None:
         """Add the totals of its page; return the traffic that shows its role, None for none.
 
         Args:

@@ -146,7 +146,7 @@ class FpmStream:
         self._worker: str | int | None = None
         self._resting = self.is_heartbeat = False
 
-    def take(
+    def ingest(
         self, number: int, message: FpmMessage, t_ns: int, kv_cache_tokens: float | None = None
     ) -> Step | None:
         """Return the step of a message; None for a duplicate.

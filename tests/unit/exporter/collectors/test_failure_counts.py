@@ -11,31 +11,31 @@ def status(name: str, failures: int) -> CollectorStatus:
 def test_failures_are_summed_by_kind_of_collector() -> None:
     tally = FailureCounts()
 
-    sums = tally.take([status("nvml", 0), status("engine:a", 2), status("engine:b", 3)])
+    sums = tally.ingest([status("nvml", 0), status("engine:a", 2), status("engine:b", 3)])
 
     assert sums == {"nvml": 0, "engine": 5}
 
 
 def test_counts_survive_a_removed_collector_and_are_not_doubled() -> None:
     tally = FailureCounts()
-    tally.take([status("engine:a", 2)])
+    tally.ingest([status("engine:a", 2)])
 
-    assert tally.take([]) == {"engine": 2}
-    assert tally.take([status("engine:a", 2)]) == {"engine": 2}
-    assert tally.take([status("engine:a", 3)]) == {"engine": 3}
+    assert tally.ingest([]) == {"engine": 2}
+    assert tally.ingest([status("engine:a", 2)]) == {"engine": 2}
+    assert tally.ingest([status("engine:a", 3)]) == {"engine": 3}
 
 
 def test_another_collector_under_the_same_name_adds_to_earlier_counts() -> None:
     tally = FailureCounts()
-    tally.take([status("engine:a", 5)])
+    tally.ingest([status("engine:a", 5)])
 
-    assert tally.take([status("engine:a", 0)]) == {"engine": 5}
-    assert tally.take([status("engine:a", 1)]) == {"engine": 6}
+    assert tally.ingest([status("engine:a", 0)]) == {"engine": 5}
+    assert tally.ingest([status("engine:a", 1)]) == {"engine": 6}
 
 
 def test_counts_under_ever_new_names_are_not_lost() -> None:
     tally = FailureCounts()
     for number in range(3000):
-        sums = tally.take([status(f"engine:{number}", 1)])
+        sums = tally.ingest([status(f"engine:{number}", 1)])
 
     assert sums == {"engine": 3000}

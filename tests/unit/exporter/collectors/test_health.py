@@ -120,14 +120,14 @@ def test_two_alternating_bugs_are_each_logged_once_until_recovery(
 
     for _ in range(20):
         for error in (KeyError("a"), IndexError("b")):
-            collector.take_defect(error)
+            collector.record_defect(error)
             collector.report({"decode-0": "not restarted"})
 
     assert [record.levelname for record in caplog.records].count("ERROR") == 2
     assert collector.status().unexpected_failures == 40
 
     collector.succeed()
-    collector.take_defect(KeyError("a"))
+    collector.record_defect(KeyError("a"))
     assert [record.levelname for record in caplog.records].count("ERROR") == 3
 
 

@@ -28,7 +28,7 @@ def counted(*pages: EnginePage | None) -> ServingCounts:
         if one is None:
             tally.restart()
         else:
-            tally.take(one)
+            tally.ingest(one)
     assert tally.counts is not None
     return tally.counts
 
@@ -144,14 +144,14 @@ def test_removed_ranks_are_no_restart_of_the_remaining_ones() -> None:
 @given(st.lists(st.none() | st.tuples(st.integers(0, 50), st.floats(0, 50)), max_size=30))
 def test_no_count_ever_goes_down(looks: list[tuple[int, float] | None]) -> None:
     tally = CumulativeCounts()
-    tally.take(page(0))
+    tally.ingest(page(0))
     before = tally.counts
     assert before is not None
     for look in looks:
         if look is None:
             tally.restart()
             continue
-        tally.take(page(*look))
+        tally.ingest(page(*look))
         after = tally.counts
         assert after is not None
         assert all(after.totals[total] >= count for total, count in before.totals.items())

@@ -116,7 +116,7 @@ def test_no_sequence_of_pages_makes_a_count_fall(pages: list[list[bytes]]) -> No
         assert (read, why) == outcome(text, t_ns)
         if read is None:
             continue
-        tally.take(read)
+        tally.ingest(read)
         assert tally.counts is not None
         for total, count in tally.counts.totals.items():
             assert count >= floor.get(total, 0.0)

@@ -25,7 +25,7 @@ class Story:
 
     def look(self) -> None:
         total = Traffic(None, self.computed, 0.0, self.made)
-        self.switching.take(total, self.seconds)
+        self.switching.ingest(total, self.seconds)
 
     def does(self, *windows: tuple[float, float]) -> list[Role | None]:
         roles = []
@@ -78,12 +78,12 @@ def test_occasional_other_windows_do_not_remove_a_role() -> None:
 def test_traffic_that_fits_no_role_for_long_leaves_none() -> None:
     switching = SwitchingRole()
     total = [20.0 * 10, 0.0, 100_000.0, 20_000.0]
-    switching.take(Traffic(*total), 0.0)
+    switching.ingest(Traffic(*total), 0.0)
     assert switching.role is Role.DECODE
 
     for window in range(1, REMEMBERED_WINDOWS + 1):
         total = [old + more for old, more in zip(total, (200, 50_000, 50_000, 10_000), strict=True)]
-        switching.take(Traffic(*total), window * WINDOW_SECONDS)
+        switching.ingest(Traffic(*total), window * WINDOW_SECONDS)
 
     assert (switching.role, switching.traffic_seen) == (None, None)
 

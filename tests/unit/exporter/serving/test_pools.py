@@ -16,7 +16,7 @@ def taken(*looks: tuple[float, Histogram | None, Histogram | None]) -> PoolsWait
     """The result after these calls: (second, prefill, decode)."""
     pools = PoolsWait(BOUNDS)
     for seconds, prefill, decode in looks:
-        pools.take(prefill, decode, round(seconds * 1e9))
+        pools.ingest(prefill, decode, round(seconds * 1e9))
     return pools
 
 
@@ -30,7 +30,7 @@ def test_each_decode_wait_gives_one_combined_wait() -> None:
 def test_earlier_counts_are_never_reduced() -> None:
     pools = taken((1, waits(10, 0.1), waits(3, 0.1)))
     before = pools.whole
-    pools.take(waits(1000, 2.0), waits(5, 0.1), 2_000_000_000)
+    pools.ingest(waits(1000, 2.0), waits(5, 0.1), 2_000_000_000)
 
     assert before is not None
     assert pools.whole is not None

@@ -39,7 +39,7 @@ def counted(*looks: list[EngineStatus], fronts: tuple[FrontCounts, ...] = ()) ->
     """The counts after one call per second."""
     counts = ModelRequests()
     for number, look in enumerate(looks):
-        counts.take(look, fronts, number * SECOND_NS)
+        counts.ingest(look, fronts, number * SECOND_NS)
     return counts
 
 
@@ -156,7 +156,7 @@ def test_an_unread_frontend_is_no_source_until_read_again() -> None:
     for number, (told, is_stale) in enumerate([(3, False), (3, True), (7, False)]):
         by_model = {"m": serving(told)}
         front = FrontCounts(RequestSource.FRONTEND, "f", by_model, is_stale=is_stale)
-        counts.take([engine], [front], number * SECOND_NS)
+        counts.ingest([engine], [front], number * SECOND_NS)
         shown.append({each.source: each.arrivals for each in counts.accounts().requests})
 
     engines = {RequestSource.ENGINE: 9}
@@ -188,7 +188,7 @@ def test_a_left_out_model_is_counted_once_there_is_room() -> None:
     for second, look in enumerate(
         [front(1, *many, "late"), front(5, "late"), front(7, "late"), front(10, "late")]
     ):
-        counts.take([], [look], second * SECOND_NS)
+        counts.ingest([], [look], second * SECOND_NS)
 
     arrivals = {each.model_name: each.arrivals for each in counts.accounts().requests}
     assert arrivals["late"] == 5
@@ -199,7 +199,7 @@ def test_unserved_models_are_forgotten_once_there_are_many() -> None:
     counts = ModelRequests()
     for number in range(KEPT_MODELS + 3):
         engine = engine_status("m", Role.MIXED, serving(number + 1), model=f"model-{number}")
-        counts.take([engine], (), number * SECOND_NS)
+        counts.ingest([engine], (), number * SECOND_NS)
 
     names = {each.model_name for each in counts.accounts().requests}
     assert len(names) == KEPT_MODELS
@@ -219,9 +219,9 @@ def test_waiting_requests_of_frontends_are_summed() -> None:
     for number, fronts in enumerate(
         (told_by_two, told_by_two[1:], told_by_two[2:], (front("a", {"llama": 5.0}),))
     ):
-        counts.take([], fronts, number * SECOND_NS)
+        counts.ingest([], fronts, number * SECOND_NS)
         seen.append(told(counts, RequestSource.FRONTEND).waiting)
-    counts.take([], (front("a", {"llama": 5.0}, is_stale=True),), 9 * SECOND_NS)
+    counts.ingest([], (front("a", {"llama": 5.0}, is_stale=True),), 9 * SECOND_NS)
 
     assert seen == [7.0, 4.0, None, 5.0]
     assert counts.accounts().requests == ()

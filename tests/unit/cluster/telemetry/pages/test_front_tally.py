@@ -25,7 +25,7 @@ def tallied(*pages: FrontPage, first_pages: int = 1) -> FrontTally:
     """The tally after a page a second."""
     tally = FrontTally("f", first_pages=first_pages)
     for second, each in enumerate(pages, 1):
-        tally.take(each, second * SECOND_NS)
+        tally.ingest(each, second * SECOND_NS)
     return tally
 
 
@@ -54,7 +54,7 @@ def test_alternating_replicas_are_detected_once_two_have_answered_again() -> Non
     tally = tallied(page(9000), page(400), page(9003))
 
     assert not tally.answers_in_turn(3 * SECOND_NS)
-    tally.take(page(404), 4 * SECOND_NS)
+    tally.ingest(page(404), 4 * SECOND_NS)
     assert tally.answers_in_turn(5 * SECOND_NS)
     assert not tally.answers_in_turn(round((5 + TURNS_SECONDS) * SECOND_NS))
 
@@ -76,7 +76,7 @@ def test_a_process_with_an_empty_page_is_counted_from_its_first_request() -> Non
 def test_after_an_observed_restart_counting_starts_from_zero_even_if_counts_are_higher() -> None:
     tally = tallied(page(100))
     tally.restart()
-    tally.take(page(150), 2 * SECOND_NS)
+    tally.ingest(page(150), 2 * SECOND_NS)
 
     assert ended(tally) == 150
 
@@ -97,7 +97,7 @@ def test_requests_of_replicas_are_counted_exactly_once_in_any_order_of_answers(
     for number, (turn, more, failures) in enumerate(turns, 10):
         which = turn % replicas
         now[which] = now[which][0] + more, now[which][1] + failures
-        tally.take(page(*now[which]), number * SECOND_NS)
+        tally.ingest(page(*now[which]), number * SECOND_NS)
 
     assert ended(tally) == sum(count for count, _ in now) - sum(start)
     failed = tally.counts(0).by_model["m"].totals[Total.ENDED_ERROR]
@@ -129,7 +129,7 @@ def test_waiting_requests_are_those_of_the_latest_page() -> None:
 
     tally, seen = FrontTally("f"), []
     for second, requests in enumerate((3.0, 5.0, None)):
-        tally.take(waiting(requests), second * SECOND_NS)
+        tally.ingest(waiting(requests), second * SECOND_NS)
         seen.append(dict(tally.counts(0).waiting))
 
     assert seen == [{"m": 3.0}, {"m": 5.0}, {}]

@@ -31,14 +31,14 @@ def stream() -> FpmStream:
 
 
 def taken(heard: FpmStream, *numbers: int) -> list[Step]:
-    steps = [heard.take(n, message(decode=4), n * 20 * MS) for n in numbers]
+    steps = [heard.ingest(n, message(decode=4), n * 20 * MS) for n in numbers]
     return [step for step in steps if step is not None]
 
 
 def test_a_message_becomes_a_step_with_all_its_fields() -> None:
     done, queued = Scheduled(2, 512, 1024, 8, 32000), Queued(3, 1)
 
-    step = stream().take(5, FpmMessage(1, "w", 0, 0.125, done, queued), 99, 65536.0)
+    step = stream().ingest(5, FpmMessage(1, "w", 0, 0.125, done, queued), 99, 65536.0)
 
     assert step == Step(
         t_ns=99,
@@ -61,7 +61,7 @@ def test_a_message_becomes_a_step_with_all_its_fields() -> None:
 def test_the_work_of_a_step_follows_from_its_message() -> None:
     """Two chunks of 256 tokens, each after 512 tokens of context."""
     done = Scheduled(2, 512, 1024, 8, 32000)
-    step = stream().take(0, FpmMessage(scheduled_requests=done, wall_time=1.0), 0)
+    step = stream().ingest(0, FpmMessage(scheduled_requests=done, wall_time=1.0), 0)
     assert step is not None
 
     work = read(Proxies(), step, kind_of(step))
@@ -74,7 +74,7 @@ def test_the_context_of_chunks_comes_from_their_message_alone() -> None:
     attended = []
     for number, before in enumerate((0, 256, 512)):
         done = Scheduled(1, 256, before)
-        step = heard.take(number, FpmMessage(scheduled_requests=done, wall_time=0.1), number)
+        step = heard.ingest(number, FpmMessage(scheduled_requests=done, wall_time=0.1), number)
         assert step is not None
         attended.append(read(proxies, step, kind_of(step)).prefill_attended)
 
@@ -84,7 +84,7 @@ def test_the_context_of_chunks_comes_from_their_message_alone() -> None:
 def test_the_one_token_of_a_transferred_request_is_decode() -> None:
     done = Scheduled(num_prefill_requests=2, sum_prefill_tokens=2, sum_prefill_kv_tokens=4000)
 
-    step = stream().take(0, FpmMessage(scheduled_requests=done, wall_time=0.1), 0)
+    step = stream().ingest(0, FpmMessage(scheduled_requests=done, wall_time=0.1), 0)
 
     assert step is not None
     assert kind_of(step) == wire.GENERATION
@@ -92,7 +92,7 @@ def test_the_one_token_of_a_transferred_request_is_decode() -> None:
 
 
 def test_a_message_without_requests_is_a_dummy_step() -> None:
-    step = stream().take(0, FpmMessage(wall_time=0.1), 0)
+    step = stream().ingest(0, FpmMessage(wall_time=0.1), 0)
 
     assert step is not None
     assert kind_of(step) == wire.DUMMY_STEP
@@ -132,7 +132,7 @@ def test_an_idle_message_takes_no_time_and_has_no_running_request() -> None:
     heard = stream()
     taken(heard, 1)
 
-    step = heard.take(2, IDLE, 50 * MS)
+    step = heard.ingest(2, IDLE, 50 * MS)
 
     assert step is not None
     assert (step.elapsed_ns, step.running, step.sequence) == (0, 0, 2)
@@ -143,7 +143,7 @@ def test_another_worker_at_the_same_address_is_counted_from_zero() -> None:
     heard = stream()
     taken(heard, 5000, 5001)
 
-    step = heard.take(0, message(decode=1, worker="other"), 0)
+    step = heard.ingest(0, message(decode=1, worker="other"), 0)
 
     assert step is not None
     assert (step.sequence, step.totals.steps) == (1, (0, 1, 0, 0))
@@ -176,7 +176,7 @@ def account(
     books: NodeAccounting, heard: FpmStream, number: int, told: FpmMessage, second: int
 ) -> None:
     """Give a message to the accounting, as the daemon does."""
-    step = heard.take(number, told, second * 1000 * MS)
+    step = heard.ingest(number, told, second * 1000 * MS)
     assert step is not None
     if heard.is_heartbeat:
         books.ledger.heartbeat(heard.key, step, overlapped=False, now_ns=step.t_ns)
@@ -213,7 +213,7 @@ def test_reported_steps_are_accounted_and_lost_ones_counted() -> None:
     books.use(Method.FPM, 0.0)
 
     for number in [n for n in range(1, 501) if n not in (30, 31)] + [500]:
-        step = heard.take(number, message(decode=4), number * 20 * MS)
+        step = heard.ingest(number, message(decode=4), number * 20 * MS)
         if step is not None:
             books.ledger.step(heard.key, step, now_ns=step.t_ns)
     for second in range(11, 40):
@@ -247,7 +247,7 @@ def test_the_totals_of_recorded_workers_match(file: str, totals: StepTotals) -> 
     with gzip.open(DATA / file, "rt") as rows:
         recorded = [json.loads(row) for row in rows]
 
-    steps = [heard.take(n, decode(bytes.fromhex(body)), t_ns) for t_ns, n, body in recorded]
+    steps = [heard.ingest(n, decode(bytes.fromhex(body)), t_ns) for t_ns, n, body in recorded]
 
     assert steps[-1] is not None
     assert steps[-1].totals == totals
@@ -266,7 +266,7 @@ def test_repeated_idle_messages_are_heartbeats_without_a_new_sequence() -> None:
 
     told = []
     for number, message in enumerate((idle, idle, step, idle, idle, waiting, waiting, idle, idle)):
-        taken = stream.take(number, message, t_ns=number)
+        taken = stream.ingest(number, message, t_ns=number)
         assert taken is not None
         told.append((taken.sequence, stream.is_heartbeat))
 
