@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.config import Attach, EngineTls, ListedEngine
-from disagg_cluster.inspect.one_look import OneLook, look_once
+from disagg_cluster.inspect.node_scan import NodeScan, scan_node
 from disagg_exporter.devices.source import NoDevices
 from disagg_exporter.model import EngineStatus, TlsStatus
 from support.certificates import write_files
@@ -38,7 +38,7 @@ def looked(attach: Attach, engine: FakeEngine) -> EngineStatus:
     """An engine as a look without a daemon shows it, once it has been asked for its page."""
 
     def one() -> EngineStatus | None:
-        look: OneLook = look_once(NoDevices(), attach)
+        look: NodeScan = scan_node(NoDevices(), attach)
         at = [e for e in look.engines if e.pid == engine.process.pid]
         return at[0] if at and at[0].tls is not None else None
 

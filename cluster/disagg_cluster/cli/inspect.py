@@ -1,4 +1,4 @@
-"""`disagg-node doctor` and `phases`: one look at a node, with or without its daemon."""
+"""`disagg-node doctor` and `phases`: one scan of a node, with or without its daemon."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _facts(target: Target, file: Path | None, *, named: bool) -> NodeFacts:
     facts = replace(facts, file=str(file or ""), left_workers=left_running(socket_of(file, None)))
     with _devices_here(file) as (choice, attach):
         why = choice.fallback.why if choice.fallback else ""
-        return gathering.of_look(facts, choice.source, why, attach)
+        return gathering.of_scan(facts, choice.source, why, attach)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def _tables(
 
 
 def _scan(file: Path | None) -> tuple[PhaseRow, ...]:
-    from disagg_cluster.inspect import one_look
+    from disagg_cluster.inspect import node_scan
 
     with _devices_here(file) as (choice, attach):
-        return one_look.rows_of(one_look.look_once(choice.source, attach))
+        return node_scan.rows_of(node_scan.scan_node(choice.source, attach))

@@ -14,7 +14,7 @@ from disagg_cluster.discovery.kubernetes_discovery import NODE_NAME
 from disagg_cluster.inspect.doctor.facts import NodeFacts
 from disagg_cluster.inspect.doctor.other_daemons import other_daemons
 from disagg_cluster.inspect.doctor.workers import read_workers
-from disagg_cluster.inspect.one_look import look_once, view_of
+from disagg_cluster.inspect.node_scan import scan_node, view_of
 from disagg_cluster.inspect.views import NodePage
 from disagg_exporter.devices.pod_resources.client import KUBELET_SOCKET
 from disagg_exporter.devices.source import DeviceSource
@@ -59,14 +59,14 @@ def with_workers(facts: NodeFacts, view: bytes) -> NodeFacts:
     return replace(facts, workers=read_workers(view), other_daemons=others)
 
 
-def of_look(facts: NodeFacts, source: DeviceSource, why_no_gpus: str, attach: Attach) -> NodeFacts:
+def of_scan(facts: NodeFacts, source: DeviceSource, why_no_gpus: str, attach: Attach) -> NodeFacts:
     """Return the facts with our own observations."""
-    look = look_once(source, attach)
-    real = [device for device in look.devices if not device.is_pseudo]
+    scan = scan_node(source, attach)
+    real = [device for device in scan.devices if not device.is_pseudo]
     return replace(
         facts,
-        devices=len(look.devices),
+        devices=len(scan.devices),
         no_gpus="" if real else why_no_gpus or "it has none",
-        engines=tuple(view_of(look, engine) for engine in look.engines),
-        lost=look.lost,
+        engines=tuple(view_of(scan, engine) for engine in scan.engines),
+        lost=scan.lost,
     )

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
 from disagg_cluster.host.files.package_data import engine_side_folder
-from disagg_cluster.inspect import one_look
+from disagg_cluster.inspect import node_scan
 from support.children import free_port
 from support.fake_engines import FakeEngine, install
 from support.http_serving import serving
@@ -169,8 +169,8 @@ def test_the_doctor_fails_on_a_problem_and_names_the_next_step(served: Served) -
 
 def test_the_doctor_without_a_daemon_says_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody_at(f"http://127.0.0.1:{free_port()}", monkeypatch)
-    monkeypatch.setattr(one_look, "LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(one_look, "_READ_SECONDS", 0.1)
+    monkeypatch.setattr(node_scan, "TOTAL_SECONDS", 0.2)
+    monkeypatch.setattr(node_scan, "_READ_SECONDS", 0.1)
 
     code, said, _ = run("doctor")
 

@@ -14,7 +14,7 @@ import pytest
 from disagg_cluster.config import Attach
 from disagg_cluster.config.layout import place
 from disagg_cluster.daemon.daemon import Daemon
-from disagg_cluster.inspect import one_look, phase_table
+from disagg_cluster.inspect import node_scan, phase_table
 from disagg_cluster.nodefile import from_mapping
 from disagg_exporter.devices.source import NoDevices
 from disagg_exporter.metrics.page_cache import PageCache
@@ -87,9 +87,9 @@ def test_a_scan_without_a_daemon_repeats_no_hostile_text(
     hostile = engines("vllm", arguments=HOSTILE_ARGUMENTS, environment=HOSTILE_ENVIRONMENT)
     hostile.wait_served()
 
-    look = one_look.look_once(NoDevices(), Attach())
+    look = node_scan.scan_node(NoDevices(), Attach())
 
-    rows = one_look.rows_of(look)
+    rows = node_scan.rows_of(look)
     assert f"vllm-{hostile.port}" in {row.engine for row in rows}
     assert SECRET not in phase_table.as_text(rows) + phase_table.as_json(rows) + repr(look)
 

@@ -25,14 +25,14 @@ from disagg_exporter.roles.evidence.types import Verdict
 
 # The two readings of the devices are a second apart; the first pages have arrived by then, and the
 # roles are known at the next scan.
-LOOK_SECONDS = 2.5
+TOTAL_SECONDS = 2.5
 _READ_SECONDS = 1.0
 _PAGES_SECONDS = 0.5
 _SCAN_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class OneLook:
+class NodeScan:
     """The result; `verdicts` give the reasons, by engine."""
 
     devices: tuple[Device, ...]
@@ -42,13 +42,13 @@ class OneLook:
     lost: tuple[str, ...]
 
 
-def look_once(source: DeviceSource, attach: Attach) -> OneLook:
+def scan_node(source: DeviceSource, attach: Attach) -> NodeScan:
     """Scan this node for some seconds; leaves nothing behind."""
     with tempfile.TemporaryDirectory(prefix="disagg-") as folder:
-        return asyncio.run(_look(source, attach, RunFolder(Path(folder))))
+        return asyncio.run(_scan(source, attach, RunFolder(Path(folder))))
 
 
-async def _look(source: DeviceSource, attach: Attach, folder: RunFolder) -> OneLook:
+async def _scan(source: DeviceSource, attach: Attach, folder: RunFolder) -> NodeScan:
     loop = asyncio.get_running_loop()
     devices = source.inventory()
     sweep = source.sweep(time.monotonic_ns())
@@ -70,13 +70,13 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder) -> OneL
     try:
         await asyncio.sleep(_READ_SECONDS)
         sweep = source.sweep(time.monotonic_ns())
-        await asyncio.sleep(LOOK_SECONDS - _READ_SECONDS)
+        await asyncio.sleep(TOTAL_SECONDS - _READ_SECONDS)
         for task in tasks:
             if task.done():
                 task.result()
         engines = registry.statuses()
         verdicts = {each.engine: found.attached.verdict(each.engine) for each in engines}
-        return OneLook((*devices, *registry.devices()), sweep, engines, verdicts, found.lost())
+        return NodeScan((*devices, *registry.devices()), sweep, engines, verdicts, found.lost())
     finally:
         for task in tasks:
             task.cancel()
@@ -84,7 +84,7 @@ async def _look(source: DeviceSource, attach: Attach, folder: RunFolder) -> OneL
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def view_of(look: OneLook, engine: EngineStatus) -> EngineView:
+def view_of(scan: NodeScan, engine: EngineStatus) -> EngineView:
     """Return one engine as a page would show it; nothing was measured."""
     return EngineView(
         engine=engine.engine,
@@ -93,7 +93,7 @@ def view_of(look: OneLook, engine: EngineStatus) -> EngineView:
         kind=engine.kind,
         version=engine.version,
         up=bool(engine.up),
-        source=look.verdicts[engine.engine].source,
+        source=scan.verdicts[engine.engine].source,
         confidence=engine.confidence,
         pod=engine.pod,
         gpus=engine.devices,
@@ -104,27 +104,27 @@ def view_of(look: OneLook, engine: EngineStatus) -> EngineView:
     )
 
 
-def rows_of(look: OneLook) -> tuple[PhaseRow, ...]:
+def rows_of(scan: NodeScan) -> tuple[PhaseRow, ...]:
     """Return the rows of a scan; nothing was accounted, so a GPU has only its activity."""
-    busy = {reading.gpu: reading.busy_ratio for reading in look.sweep.readings}
+    busy = {reading.gpu: reading.busy_ratio for reading in scan.sweep.readings}
     rows: list[PhaseRow] = []
-    for device in look.devices:
-        engines = [engine for engine in look.engines if device.gpu in engine.devices]
+    for device in scan.devices:
+        engines = [engine for engine in scan.engines if device.gpu in engine.devices]
         place, busy_ratio = DeviceView(device.gpu, device.device), busy.get(device.gpu)
         # A pseudo-device without an engine belongs to one that disappeared during the scan.
         if not engines and not device.is_pseudo:
             rows.append(replace(row_of(place, None, {}), busy_ratio=busy_ratio))
-        rows.extend(_row(look, place, engine, busy_ratio) for engine in engines)
-    rows.extend(_row(look, None, engine, None) for engine in look.engines if not engine.devices)
+        rows.extend(_row(scan, place, engine, busy_ratio) for engine in engines)
+    rows.extend(_row(scan, None, engine, None) for engine in scan.engines if not engine.devices)
     return tuple(rows)
 
 
 def _row(
-    look: OneLook, place: DeviceView | None, engine: EngineStatus, busy_ratio: float | None
+    scan: NodeScan, place: DeviceView | None, engine: EngineStatus, busy_ratio: float | None
 ) -> PhaseRow:
-    verdict = look.verdicts[engine.engine]
+    verdict = scan.verdicts[engine.engine]
     why = verdict.source
     if verdict.evidence and why != "none":
         why = f"{verdict.evidence[0].marker} is {verdict.evidence[0].value}"
-    row = row_of(place, view_of(look, engine), {})
+    row = row_of(place, view_of(scan, engine), {})
     return replace(row, why=why, method="", busy_ratio=busy_ratio)
