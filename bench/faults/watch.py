@@ -13,7 +13,7 @@ from bench.node.rig import read_page
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
 
-LOOK_SECONDS = 0.25
+POLL_SECONDS = 0.25
 _PAGE_SECONDS = 5.0
 Samples = Mapping[str, float]
 
@@ -64,7 +64,7 @@ class Watch:
     def running(self) -> Iterator[Watch]:
         """Poll until the block ends."""
         threads = [
-            threading.Thread(target=self._repeat, args=(a,)) for a in (self._look, self._count)
+            threading.Thread(target=self._repeat, args=(a,)) for a in (self._read_page, self._count)
         ]
         for thread in threads:
             thread.start()
@@ -95,10 +95,10 @@ class Watch:
         return None
 
     def _repeat(self, act: Callable[[], None]) -> None:
-        while not self._stop.wait(LOOK_SECONDS):
+        while not self._stop.wait(POLL_SECONDS):
             act()
 
-    def _look(self) -> None:
+    def _read_page(self) -> None:
         try:
             page = read_page(fetch(self._url, _PAGE_SECONDS))
         except (DisaggError, ValueError):

@@ -22,7 +22,7 @@ from disagg_steps import wire
 from disagg_steps.sender import Facts, Sender
 
 REST_SECONDS, BURST_STEPS, BURST_STEP_SECONDS = (2.0, 4.0), 15, 0.2
-_LOOK_SECONDS = 0.2
+_REFRESH_SECONDS = 0.2
 _BUSY_RATIO = 0.9
 # The value of a counter or of a histogram's part.
 _COUNT = re.compile(rb"(?m)^(\S+_(?:total|bucket|count|sum)(?:{.*})? )([0-9.e+-]+)$")
@@ -33,15 +33,15 @@ class Control:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._looked = 0.0
+        self._refreshed = 0.0
         self.steps_per_second = 0.0
         self.bursts = False
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the file again if that is due."""
         now = time.monotonic()
-        if now - self._looked >= _LOOK_SECONDS:
-            self._looked = now
+        if now - self._refreshed >= _REFRESH_SECONDS:
+            self._refreshed = now
             content = json.loads(self._path.read_text(encoding="utf-8"))
             self.steps_per_second, self.bursts = content["steps_per_second"], content["bursts"]
 
@@ -68,12 +68,12 @@ def step_for_ever(sender: Sender, work: str, control: Control, page: Page) -> No
     """Take steps evenly, at the rate in the file; at rate 0, report being idle once."""
     number, due, resting = 0, time.monotonic(), True
     while True:
-        control.look()
+        control.refresh()
         if not control.steps_per_second:
             if not resting:
                 sender.step(Facts(), time.monotonic_ns(), counted=False)
             resting = True
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_REFRESH_SECONDS)
             continue
         period = 1 / control.steps_per_second
         # Steps more than a second late are skipped.
@@ -88,9 +88,9 @@ def burst_for_ever(sender: Sender, work: str, control: Control, log: Path) -> No
     """Alternate between idle and working; log when the first step of each burst ended."""
     numbers = random.Random(log.name)
     while True:
-        control.look()
+        control.refresh()
         if not control.bursts:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_REFRESH_SECONDS)
             continue
         time.sleep(numbers.uniform(*REST_SECONDS))
         for number in range(BURST_STEPS):

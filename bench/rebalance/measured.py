@@ -33,7 +33,7 @@ class MeasuredPools:
         self._used: list[tuple[float, float]] = []
         self._held: list[tuple[float, int]] = []
 
-    def look(self, model: ModelTruth) -> None:
+    def measure(self, model: ModelTruth) -> None:
         """Measure at the end of a minute."""
         self._used = [*self._used[1 - STEP_MINUTES :], self._fullness(model)]
         held = (model.decode_held_tokens, model.decode_running)

@@ -54,7 +54,7 @@ class Acting:
         if self._log.under_way and there == self._split:
             self._log = self._log.ended(minute * 60.0)
         if minute:
-            self._measured.look(model)
+            self._measured.measure(model)
         # Like the service, it decides only once capacity used has been measured.
         if minute and minute % STEP_MINUTES == 0:
             self._decide(minute)

@@ -139,7 +139,7 @@ class _Trial:
             if not isinstance(event, RequestEnded):
                 continue
             if first_ns <= event.request.arrived_ns < last_ns:
-                outcome.take(event)
+                outcome.count(event)
             elif event.request.arrived_ns >= last_ns:
                 outcome.after = min(outcome.after, event.request.number)
             else:
@@ -160,7 +160,7 @@ class _Outcome:
     late_prompts: int = 0
     late_tokens: int = 0
 
-    def take(self, event: RequestEnded) -> None:
+    def count(self, event: RequestEnded) -> None:
         """Count one request."""
         request, targets = event.request, self.targets
         self.ended += 1

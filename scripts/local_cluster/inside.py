@@ -92,12 +92,12 @@ class Programs:
 async def _input_ended(descriptor: int) -> None:
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
 
-    def look() -> None:
+    def check_input() -> None:
         if not os.read(descriptor, 4096):
             loop.remove_reader(descriptor)
             ended.set()
 
-    loop.add_reader(descriptor, look)
+    loop.add_reader(descriptor, check_input)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     await ended.wait()

@@ -15,7 +15,7 @@ from disagg_cluster.demo.pools import PoolUrls
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
 
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 _ANSWER_SECONDS = 0.5
 _REQUEST_SECONDS = 10.0
 
@@ -35,7 +35,7 @@ class HealthyEngines:
         """Return the engines that answered."""
         return self._now
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check all engines."""
         prefill, decode = (
             tuple(filter(_is_healthy, self._engines[role])) for role in ("prefill", "decode")
@@ -64,12 +64,12 @@ def main() -> None:
     load.follow(healthy.pools)
     tick = threading.Event()
     while not (healthy.pools().prefill and healthy.pools().decode):
-        healthy.look()
-        tick.wait(_LOOK_SECONDS)
+        healthy.check()
+        tick.wait(_CHECK_SECONDS)
     load.start()
     while True:
-        healthy.look()
-        tick.wait(_LOOK_SECONDS)
+        healthy.check()
+        tick.wait(_CHECK_SECONDS)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def test_measurements_of_two_kinds_of_requests_differ_from_their_means() -> None
     model = ModelTruth(day, 4, 4)
     for minute in range(_MINUTES):
         model.minute(minute)
-        measured.look(model)
+        measured.measure(model)
 
     like = measured.like(_MINUTES)
     arrivals = day.arrivals

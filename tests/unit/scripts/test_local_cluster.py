@@ -86,7 +86,7 @@ def test_an_engine_that_does_not_answer_gets_no_requests(monkeypatch: pytest.Mon
     )
 
     before = healthy.pools()
-    healthy.look()
+    healthy.check()
     now = healthy.pools()
 
     assert (before.prefill, before.decode) == ((), ())
