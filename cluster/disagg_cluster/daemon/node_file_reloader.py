@@ -107,7 +107,7 @@ class NodeFileReloader:
             self._roster.change(config, layout, found.workers, found.added, found.removed)
             self._config = config
         if not verb.dry_run or not (found.workers or found.added or found.removed):
-            self._freshness.take(stamp)
+            self._freshness.accept(stamp)
         names = (*taken, *(worker.name for worker in found.added), *found.removed)
         return RereadReport(
             names, found.taken, found.waits, added=found.come, removed=found.gone, digest=digest

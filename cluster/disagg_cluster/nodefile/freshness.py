@@ -28,12 +28,12 @@ class NodeFileFreshness:
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
-        self._taken = None if file is None else stamp_of(file)
+        self._accepted = None if file is None else stamp_of(file)
         self._wrong: tuple[FileStamp | None, int] = None, 0
 
-    def take(self, stamp: FileStamp | None) -> None:
+    def accept(self, stamp: FileStamp | None) -> None:
         """Record that what was read at this stamp is in use, or waits for the next daemon."""
-        self._taken = stamp
+        self._accepted = stamp
 
     def refuse(self, stamp: FileStamp | None, problems: int) -> None:
         """Record that what was read at this stamp has problems."""
@@ -46,7 +46,7 @@ class NodeFileFreshness:
         now = stamp_of(self._file)
         if now is None:
             return f"{self._file} cannot be read: what was read of it holds, until a restart"
-        if now == self._taken:
+        if now == self._accepted:
             return ""
         stamp, problems = self._wrong
         if now == stamp:

@@ -140,7 +140,7 @@ def install(
     if apply:
         carry_out(steps, paths.manifest, choices.remembered())
         if upgrade and InstallPart.SERVICE in choices.parts:
-            done = service_of(paths, root).take_up(restart=spares)
+            done = service_of(paths, root).reload(restart=spares)
     if upgrade:
         after = upgrade_steps(paths, steps, restarted=bool(done) and spares, spares_engines=spares)
     else:

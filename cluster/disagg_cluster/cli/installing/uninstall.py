@@ -52,7 +52,7 @@ def uninstall(
         read_manifest,
         read_texts,
         removal,
-        take_away,
+        remove_files,
     )
 
     paths = paths_of(into, root, system=system)
@@ -67,7 +67,7 @@ def uninstall(
         has_unit = any(step.path == paths.unit for step in steps)
         done += service.end() if has_unit else ()
         engines = _left_engines(paths) if is_here(root) else ()
-        take_away(steps, paths.manifest, paths.own_folders)
+        remove_files(steps, paths.manifest, paths.own_folders)
         done += service.forget() if has_unit else ()
     after = (*engines, *after_removal(paths, steps))
     if as_json:

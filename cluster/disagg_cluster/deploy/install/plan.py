@@ -227,7 +227,7 @@ def carry_out(
             _write(manifest_path, f"{json.dumps(value, indent=1)}\n")
 
 
-def take_away(steps: Iterable[FileChange], manifest_path: Path, ours: Collection[Path]) -> None:
+def remove_files(steps: Iterable[FileChange], manifest_path: Path, ours: Collection[Path]) -> None:
     """Remove files as planned, all records, and the folders in `ours` that are left empty.
 
     Raises:

@@ -35,7 +35,7 @@ class SystemdService:
         """Return the service of this system."""
         return cls(shutil.which("systemctl") if _BOOTED.is_dir() else None, say)
 
-    def take_up(self, *, restart: bool) -> tuple[str, ...]:
+    def reload(self, *, restart: bool) -> tuple[str, ...]:
         """Reload the unit, and restart a running daemon on it; return what was done.
 
         Raises:

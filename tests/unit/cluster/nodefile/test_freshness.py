@@ -26,7 +26,7 @@ def test_a_changed_file_is_reported_until_it_is_ingested(file: Path) -> None:
     file.write_text("workers: []  # more\n", encoding="utf-8")
     assert freshness.text().startswith(f"{file} was written since it was taken in; ")
 
-    freshness.take(stamp_of(file))
+    freshness.accept(stamp_of(file))
     assert freshness.text() == ""
 
 

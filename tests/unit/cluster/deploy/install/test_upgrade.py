@@ -223,7 +223,7 @@ def test_systemctl_restarts_and_stops_the_service(tmp_path: Path) -> None:
     said: list[str] = []
     service = replace(fake_systemctl(tmp_path), say=said.append)
 
-    done = (*service.take_up(restart=True), *service.end(), *service.forget())
+    done = (*service.reload(restart=True), *service.end(), *service.forget())
 
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked == [
@@ -233,7 +233,7 @@ def test_systemctl_restarts_and_stops_the_service(tmp_path: Path) -> None:
         "daemon-reload",
     ]
     assert done == tuple(f"systemctl {words}" for words in asked) == tuple(said)
-    assert service.take_up(restart=False) == ("systemctl daemon-reload",)
+    assert service.reload(restart=False) == ("systemctl daemon-reload",)
 
 
 def test_errors_of_systemctl_are_reported_with_its_text(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_errors_of_systemctl_are_reported_with_its_text(tmp_path: Path) -> None:
 def test_where_no_systemd_runs_nothing_is_done() -> None:
     nobody = SystemdService(None)
 
-    assert (*nobody.take_up(restart=True), *nobody.end(), *nobody.forget()) == ()
+    assert (*nobody.reload(restart=True), *nobody.end(), *nobody.forget()) == ()
 
 
 @pytest.mark.parametrize(
