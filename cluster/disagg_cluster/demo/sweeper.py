@@ -18,7 +18,7 @@ from threading import Event
 
 from disagg_cluster.host.processes.process_traits import mark_of, own_processes, stdout_path
 
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _MOST_LOOKS = 200
 
 
@@ -58,7 +58,7 @@ def sweep(folder: Path) -> None:
                 os.kill(pid, signal.SIGKILL)
         if not found:
             break
-        tick.wait(_LOOK_SECONDS)
+        tick.wait(_POLL_SECONDS)
     shutil.rmtree(folder, ignore_errors=True)
 
 

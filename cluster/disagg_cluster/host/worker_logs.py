@@ -34,7 +34,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 Opener = Callable[[str, int], int]
 Copy = Callable[[Path, Path], None]
-LOOK_SECONDS = 5.0
+CHECK_SECONDS = 5.0
 _MEGABYTE = 1_000_000
 
 
@@ -229,7 +229,7 @@ class Rotation:
         log: logging.Logger,
         *,
         writers: Callable[[], Mapping[str, int]] = dict,
-        every_seconds: float = LOOK_SECONDS,
+        every_seconds: float = CHECK_SECONDS,
     ) -> None:
         self._logs = logs
         self._was_cut = was_cut
@@ -261,8 +261,8 @@ class Rotation:
         for worker, path in self._logs().items():
             # A hundred megabytes take a moment to copy: not in the loop.
             try:
-                look = partial(_check_log, writers.get(worker), path, self._limit_bytes)
-                cut = await loop.run_in_executor(executor, look)
+                check = partial(_check_log, writers.get(worker), path, self._limit_bytes)
+                cut = await loop.run_in_executor(executor, check)
             except Exception as error:  # noqa: BLE001 - one log is not to keep the others growing
                 problems[worker] = f"{worker}: {explain(error)}"
                 continue

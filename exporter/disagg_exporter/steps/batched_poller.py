@@ -24,7 +24,7 @@ RestSeconds = Callable[[], float]
 # A sender's queue holds some 300 KiB of full packets with the kernel's defaults (208 KiB in
 # `wmem_max`), and anything beyond is lost. So a connection with much queued is read before the
 # interval ends. Checking wakes the daemon too, but costs only microseconds a connection.
-LOOK_SECONDS = 0.25
+CHECK_SECONDS = 0.25
 MUCH_BYTES = 96 * 1024
 
 
@@ -32,7 +32,7 @@ class BatchedPoller:
     """The connections of one loop: each is read within `rest_seconds()` of receiving data.
 
     A connection with more than a turn's worth is read turn by turn, with the loop's other work in
-    between. One with `MUCH_BYTES` queued is read within `LOOK_SECONDS`.
+    between. One with `MUCH_BYTES` queued is read within `CHECK_SECONDS`.
     """
 
     def __init__(self, loop: AbstractEventLoop, rest_seconds: RestSeconds) -> None:
@@ -83,8 +83,8 @@ class BatchedPoller:
 
     def _rest(self) -> None:
         self._beat_seconds = self.next_seconds()
-        look_seconds = min(self._beat_seconds, self._next_multiple(LOOK_SECONDS))
-        self._next = self._loop.call_at(look_seconds, self._poll)
+        check_seconds = min(self._beat_seconds, self._next_multiple(CHECK_SECONDS))
+        self._next = self._loop.call_at(check_seconds, self._poll)
 
     def _poll(self) -> None:
         if self._selector is None:

@@ -114,7 +114,7 @@ class Prober:
                 seen = batch_probe(workers, _PATIENCE_SECONDS)
             except Exception:  # noqa: BLE001 - whoever asked is to be answered
                 # It decides about none of them; each is probed separately.
-                _log.debug("a look at all workers failed", exc_info=True)
+                _log.debug("a check of all workers failed", exc_info=True)
                 seen = (False,) * len(workers)
             self._call_in_loop(self._batch_probed, batch, seen)
 

@@ -18,7 +18,7 @@ from disagg_cluster.supervisor.process import child_process
 from disagg_cluster.supervisor.process.family import ProcessId
 
 _REAP_SECONDS = 2.0
-_LOOK_SECONDS = 0.25
+_SCAN_SECONDS = 0.25
 _MOST_LOG_BYTES = 1_000_000
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
 _INHERITED_PREFIXES = ("LC_", "SSL_CERT_")
@@ -81,7 +81,7 @@ class CommandDelivery:
                 stdin=data_file.fileno(),
                 output=output,
             )
-            looking = asyncio.create_task(_look(child))
+            tracking = asyncio.create_task(_track_descendants(child))
             try:
                 async with asyncio.timeout(self._deadline_seconds):
                     await _ended(child)
@@ -89,11 +89,11 @@ class CommandDelivery:
             except TimeoutError:
                 raise HookError(f"it took more than {self._deadline_seconds:g} s") from None
             finally:
-                looking.cancel()
+                tracking.cancel()
                 await _end(child)
 
 
-async def _look(child: child_process.ChildProcess) -> None:
+async def _track_descendants(child: child_process.ChildProcess) -> None:
     """Track its descendants until cancelled: they stay known after leaving its session."""
     seen: set[ProcessId] = set()
     child.family.descendants = lambda: seen
@@ -105,7 +105,7 @@ async def _look(child: child_process.ChildProcess) -> None:
                 if found not in seen:
                     seen.add(found)
                     waiting.append(pid)
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_SCAN_SECONDS)
 
 
 async def _ended(child: child_process.ChildProcess) -> None:

@@ -10,7 +10,7 @@ from disagg_exporter.model import FrontCounts, RequestSource, ServingCounts
 
 STALE_SECONDS = 60.0
 """Unread for longer, it is no longer a source: what its users experience is unknown."""
-STALE_LOOKS = 3
+STALE_READS = 3
 """It stays a source for this many failed scrapes in any case: its interval may be long."""
 TURNS_SECONDS = 600.0
 """Several processes answer in turn if earlier ones came back twice within this time."""
@@ -50,7 +50,7 @@ class FrontTally:
         self._namespace = namespace
         self._model_name = model_name
         self._first_pages = first_pages
-        self._stale_ns = max(STALE_SECONDS, STALE_LOOKS * interval_seconds) * 1e9
+        self._stale_ns = max(STALE_SECONDS, STALE_READS * interval_seconds) * 1e9
         self._source = RequestSource.FRONTEND
         self._counts: dict[str, ServingCounts] = {}
         self._waiting: dict[str, float] = {}
