@@ -101,7 +101,7 @@ class LearningNode:
         subject = SourceCandidate(status.engine, status.role, status.devices, 7, None, None, {})
         self.learners.sourcing.select([subject], now_ns)
         self.learners.capacity_model.advance([status], now_ns)
-        self.models.look([status], now_ns, now)
+        self.models.update([status], now_ns, now)
         return self
 
     def learned(self, status: EngineStatus = STATUS) -> EngineLearned:

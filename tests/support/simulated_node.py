@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.simulator.cluster.event_queue import Event, SimulatedPage
 from disagg_cluster.simulator.simulation import Simulation, add_devices, feed
-from disagg_cluster.telemetry.snapshot import DeviceLook, compose, read_accounting
+from disagg_cluster.telemetry.snapshot import LastSweep, compose, read_accounting
 from disagg_cluster.telemetry.source_selection import SourceCandidate, SourceSelection
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
@@ -137,7 +137,7 @@ class SimulatedNode:
         self._capacity_model = CapacityModel(itl_seconds)
         self._requests = ModelRequests()
         self._engines: dict[str, _Engine] = {}
-        self._look = DeviceLook("sim")
+        self._last_sweep = LastSweep("sim")
         self._books_energy = books_energy
         self._learned = learned
         self._gpu_price = gpu_price
@@ -156,7 +156,7 @@ class SimulatedNode:
                 self._engines[event.engine].show(event)
             case DeviceSweep():
                 t_seconds = now_ns / SECOND_NS + self._wall_offset_seconds
-                self._look = DeviceLook("sim", event, 0.001, t_seconds)
+                self._last_sweep = LastSweep("sim", event, 0.001, t_seconds)
             case ControlMessage(kind=MessageKind.STEP, step=step) if step is not None:
                 self._capacity_model.step(event.key, step, overlapped=False)
             case ControlMessage(step=step) if step is not None:
@@ -168,7 +168,7 @@ class SimulatedNode:
             here = [known.candidate() for known in self._engines.values()]
             self._by_page.select(here, now_ns)
         self.ledger.advance(now_ns)
-        self._capacity_model.advance(self._statuses(), now_ns, self._look.readings(now_ns))
+        self._capacity_model.advance(self._statuses(), now_ns, self._last_sweep.readings(now_ns))
         if self._learned is not None:
             for engine, known in self._engines.items():
                 learned = self._learned.get(known.assignment.role)
@@ -194,7 +194,7 @@ class SimulatedNode:
             wall_offset_seconds=self._wall_offset_seconds,
             fresh_until_ns=now_ns,
             worker_states=tuple(WorkerState),
-            collectors=(self._look.status(now_ns),),
+            collectors=(self._last_sweep.status(now_ns),),
             simulated=True,
             router=router,
         )
@@ -203,7 +203,7 @@ class SimulatedNode:
             read_accounting(self.ledger, self._capacity_model, engines, now_ns),
             self.ledger.fast_gauges(now_ns),
             devices=self._devices,
-            look=self._look,
+            last_sweep=self._last_sweep,
             engines=engines,
             parents=lambda _pid: (),
             requests=self._requests.accounts(),

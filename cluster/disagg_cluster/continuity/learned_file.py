@@ -75,7 +75,7 @@ class LearnedFile:
     def inherit(self, engines: Sequence[EngineStatus], now_ns: int) -> None:
         """Update the current engines; they inherit what was learned of the same identity."""
         with self._health.guard():
-            self._models.look(engines, now_ns, self._wall())
+            self._models.update(engines, now_ns, self._wall())
 
     async def run(self) -> None:
         """Collect what is learned and write it to the file, until cancelled."""

@@ -155,7 +155,7 @@ class LearnedModels:
         """Load what the previous daemon left."""
         self._stored = dict(stored)
 
-    def look(self, engines: Iterable[EngineStatus], now_ns: int, now_seconds: float) -> None:
+    def update(self, engines: Iterable[EngineStatus], now_ns: int, now_seconds: float) -> None:
         """Update the current engines, and let new ones inherit."""
         here = {status.engine: self._identity_of(status) for status in engines}
         for gone in self._known.keys() - here.keys():

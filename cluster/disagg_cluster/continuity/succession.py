@@ -112,7 +112,7 @@ class Continuity:
             is_stuck = False
         return not is_stuck
 
-    def look(self, known: Container[str], now_ns: int) -> None:
+    def give_up_missing(self, known: Container[str], now_ns: int) -> None:
         """Give up, and later forget, the engines of the previous daemon that did not return.
 
         Args:
@@ -237,9 +237,9 @@ class Succession:
         """Write the accounting before any of it is shown; return whether it may be shown."""
         return self._continuity.save(now_ns, wall_offset_seconds)
 
-    def look(self, known: Container[str], now_ns: int) -> None:
+    def give_up_missing(self, known: Container[str], now_ns: int) -> None:
         """Give up the engines of the previous daemon that did not return."""
-        self._continuity.look(known, now_ns)
+        self._continuity.give_up_missing(known, now_ns)
 
     def finish(self, now_ns: int, wall_offset_seconds: float) -> None:
         """Leave the accounting to the next daemon."""

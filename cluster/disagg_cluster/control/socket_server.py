@@ -89,7 +89,7 @@ class ControlSocket:
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """Answer until the block ends; if the socket cannot be created, retry until it can."""
-        await self.look()
+        await self.check()
         maintaining = asyncio.create_task(self._maintain())
         try:
             yield
@@ -98,7 +98,7 @@ class ControlSocket:
             await asyncio.gather(maintaining, return_exceptions=True)
             await self._close()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Recreate a missing or replaced socket; release the slots of vanished clients."""
         now_seconds = asyncio.get_running_loop().time()
         for waiting, link in tuple(self._waiting.items()):
@@ -116,7 +116,7 @@ class ControlSocket:
     async def _maintain(self) -> None:
         while True:
             await asyncio.sleep(_POLL_SECONDS)
-            await self.look()
+            await self.check()
 
     async def _listen(self) -> None:
         if self._server is not None:

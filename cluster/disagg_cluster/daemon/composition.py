@@ -106,7 +106,7 @@ class Composition:
                 self.names,
                 *accounts,
                 layout.devices,
-                lambda: self.devices.look.readings(time.monotonic_ns()),
+                lambda: self.devices.last_sweep.readings(time.monotonic_ns()),
                 kubernetes_of(config.attach, layout.devices, self.folder.pods),
             )
             register(self.discovery.collectors)
@@ -199,7 +199,7 @@ class Composition:
         """Create the supervisor of the workers, once the run folder is locked."""
         self.workers.supervisor = Supervisor(
             (*([self.router.spec] if self.router else []), *self.specs.values()),
-            self.changes.take,
+            self.changes.report,
             self.registry.pages.page,
             journal=self.journal,
             health_seconds=self._config.intervals.health_seconds,
@@ -276,7 +276,7 @@ class Composition:
         """Check for silent engines; retry a failed journal write."""
         self.changes.try_again()
         names = [status.engine for status in self.registry.statuses()]
-        self.succession.look(names, time.monotonic_ns())
+        self.succession.give_up_missing(names, time.monotonic_ns())
         self.workers.keep_up()
         self.engines.forget_the_gone()
         self.engines.check_step_silence()

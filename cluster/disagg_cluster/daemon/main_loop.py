@@ -182,7 +182,7 @@ class MainLoop:
                 self._advance(now_ns)
         if advancing:
             with self._capacity.round():
-                readings = self._watch.look.readings(now_ns)
+                readings = self._watch.last_sweep.readings(now_ns)
                 engines = self._registry.statuses()
                 self._capacity_model.advance(engines, now_ns, readings)
                 self._inherit(engines, now_ns)
@@ -213,7 +213,7 @@ class MainLoop:
         certain = self._node_status(now_ns, self.wall_offset_seconds())
         own = (self._accounting, self._capacity, self._serving, self._shown, self._upkeep)
         collectors = (
-            self._watch.look.status(now_ns),
+            self._watch.last_sweep.status(now_ns),
             *certain.collectors,
             *self._registry.collectors(),
             *(health.status() for health in own),
@@ -236,13 +236,13 @@ class MainLoop:
                 self._view_ns = now_ns
         if self._view is None:
             return certain
-        self._parents.look(self._watch.look.readings(now_ns))
+        self._parents.prune(self._watch.last_sweep.readings(now_ns))
         snapshot = compose(
             certain,
             self._view,
             self._ledger.fast_gauges(now_ns),
             devices=(*self._devices(), *self._registry.devices()),
-            look=self._watch.look,
+            last_sweep=self._watch.last_sweep,
             engines=engines,
             parents=self._parents,
             gpu_price=self._gpu_price,

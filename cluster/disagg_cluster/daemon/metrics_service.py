@@ -110,7 +110,7 @@ class MetricsService:
     def reload(self) -> None:
         """Check the web-config file now rather than in a few seconds."""
         if self._web is not None:
-            self._web.look_now()
+            self._web.check_now()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Status of the web-config file, the files for other exporters, and the server."""

@@ -86,7 +86,7 @@ class RemoteControl:
     def reload(self) -> None:
         """Check the web-config file now rather than in a few seconds."""
         if self._web is not None:
-            self._web.look_now()
+            self._web.check_now()
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Status of the endpoint and of the files that protect it."""

@@ -148,7 +148,7 @@ class WorkerRoster:
             spec = spec_of(worker, config, layout, parts.folder, os.environ)
             parts.specs[name] = spec
             parts.digests[name] = partial(parts.workers.command_digest, name)
-            parts.names.take(name)
+            parts.names.reserve(name)
             supervisor.add(spec)
             parts.engines.add(worker, self._open_feed(name))
         parts.moving.set_workers(config, layout)

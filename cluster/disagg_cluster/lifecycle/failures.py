@@ -87,7 +87,7 @@ class FailureReports:
     wall: Callable[[], float] = time.time
     _broken: bool = field(default=False, init=False)
 
-    def take(
+    def handle(
         self,
         old: Lifecycle,
         new: Lifecycle,

@@ -78,7 +78,7 @@ class SupervisionView:
         """Retry a journal that could not be written; find processes that have escaped."""
         if self.supervisor is not None:
             self.supervisor.record()
-            self.supervisor.look_for_descendants()
+            self.supervisor.scan_descendants()
 
 
 class ChangeReports:
@@ -94,7 +94,7 @@ class ChangeReports:
         self._health = CollectorHealth(COLLECTOR, log)
         self._waiting: dict[str, tuple[WorkerState, WorkerState, int | None, str]] = {}
 
-    def take(
+    def report(
         self, name: str, old: WorkerState, new: WorkerState, pid: int | None, why: str
     ) -> None:
         """Report a change (an `OnChange`)."""

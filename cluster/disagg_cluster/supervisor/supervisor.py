@@ -242,12 +242,12 @@ class Supervisor:
         children = ((one.spec.name, one.child) for one in self._supervised)
         return {name: child.pid for name, child in children if child is not None}
 
-    def look_for_descendants(self) -> None:
+    def scan_descendants(self) -> None:
         """Record each worker's descendants: they end with it even if they leave its session."""
         children = [one.child for one in self._supervised if one.child is not None]
         # Without free descriptors the scan is repeated some seconds later.
         with suppress(OSError):
-            self._descendants.look([child.pid for child in children])
+            self._descendants.scan([child.pid for child in children])
         for child in children:
             child.family.descendants = partial(self._descendants.of, child.pid)
 

@@ -130,7 +130,7 @@ class WorkerSupervisor:
                 for action in decision.actions:
                     events.extend(self._do(action))
                 self._publish(why, shown_end(self.spec.log_path, lines))
-                report = partial(self._failures.take, old, self.life, event, why, pid, lines)
+                report = partial(self._failures.handle, old, self.life, event, why, pid, lines)
                 self._retrier.run("report its failure", report)
                 if decision.actions or self.life != old:
                     self._record()

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
-from disagg_cluster.telemetry.snapshot import DeviceLook
+from disagg_cluster.telemetry.snapshot import LastSweep
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.devices.sampler import Sampler
@@ -35,7 +35,7 @@ class DeviceWatch:
     def __init__(self, source: DeviceSource, ledger: Ledger) -> None:
         self._source = source
         self._ledger = ledger
-        self._look = DeviceLook(source.name)
+        self._last_sweep = LastSweep(source.name)
         self._health = CollectorHealth(source.name, _log, recovered="devices are read again")
         self._sampler: Sampler | None = None
         self._interval_seconds: float | None = None
@@ -43,24 +43,24 @@ class DeviceWatch:
         self._waiting: deque[tuple[DeviceSweep, float, float]] = deque(maxlen=_MOST_WAITING)
 
     @property
-    def look(self) -> DeviceLook:
+    def last_sweep(self) -> LastSweep:
         """The last device sweep that was ingested."""
-        return self._look
+        return self._last_sweep
 
     def ingest(self) -> None:
         """Pass the queued sweeps to the ledger, and restart a sampler that has died."""
         self._keep_sampling()
         status = self._health.status()
-        self._look = replace(
-            self._look,
+        self._last_sweep = replace(
+            self._last_sweep,
             failing=not status.success,
             unexpected_failures=status.unexpected_failures,
         )
         while self._waiting:
             sweep, duration_seconds, wall_seconds = self._waiting.popleft()
-            before = self._look.success_timestamp_seconds
-            self._look = replace(
-                self._look,
+            before = self._last_sweep.success_timestamp_seconds
+            self._last_sweep = replace(
+                self._last_sweep,
                 sweep=sweep,
                 duration_seconds=duration_seconds,
                 success_timestamp_seconds=before if sweep.failures else wall_seconds,

@@ -27,7 +27,7 @@ class KnownParents:
         self._read = read
         self._known: dict[int, tuple[int, ...]] = {}
 
-    def look(self, readings: Iterable[DeviceReading]) -> None:
+    def prune(self, readings: Iterable[DeviceReading]) -> None:
         """Forget the processes that are no longer on any GPU."""
         pids = {pid for reading in readings for pid, _ in reading.process_memory or ()}
         for pid in self._known.keys() - pids:

@@ -43,7 +43,7 @@ ENGINE_STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceLook:
+class LastSweep:
     """The last device sweep and how it went; None before the first.
 
     It is `failing` when the sweep that should have followed could not be made.
@@ -141,7 +141,7 @@ def compose(
     busy: tuple[tuple[BusyGpus, ...], float],
     *,
     devices: Sequence[Device],
-    look: DeviceLook,
+    last_sweep: LastSweep,
     engines: Sequence[EngineStatus],
     parents: Parents,
     requests: RequestAccounts,
@@ -153,13 +153,13 @@ def compose(
     `busy` holds the fast gauges and the seconds that they look back.
     """
     now_ns, (busy_gpus, busy_window_seconds) = certain.taken_ns, busy
-    readings = look.readings(now_ns)
+    readings = last_sweep.readings(now_ns)
     return replace(
         certain,
         fresh_until_ns=now_ns + round(STALE_SECONDS * 1e9),
         devices=tuple(devices),
         readings=readings,
-        failures=look.failures(now_ns),
+        failures=last_sweep.failures(now_ns),
         accounts=books.accounts,
         removed_accounts=books.removed_accounts,
         engine_accounts=books.engine_accounts,

@@ -124,12 +124,12 @@ def diagnose_models(
             lambda key: config.targets_of(config.of_model(key.model_name, key.engine_namespace)),
         )
 
-        def look() -> str:
+        def answer() -> str:
             now_seconds = time.time()
             progress.say("asking Prometheus")
             try:
                 with named_prometheus():
-                    found = rolling.take(now_seconds)
+                    found = rolling.diagnose(now_seconds)
             finally:
                 progress.end()
             selected = _selected(found, model, access.url)
@@ -139,9 +139,9 @@ def diagnose_models(
             return head + diagnoses_text(selected, _painted if _coloured() else plain)
 
         if watch:
-            _watch(look, as_json)
+            _watch(answer, as_json)
         else:
-            click.echo(look())
+            click.echo(answer())
 
 
 def _access(
@@ -178,7 +178,7 @@ def _json(found: Diagnoses, now_seconds: float, url: str, indent: int | None) ->
     return json.dumps(whole, indent=indent, allow_nan=False)
 
 
-def _watch(look: Callable[[], str], as_json: bool) -> None:
+def _watch(answer: Callable[[], str], as_json: bool) -> None:
     """Repeat and show a diagnosis; failures are shown and retried."""
     from disagg_cluster.prometheus.prometheus_api import PrometheusError
 
@@ -187,7 +187,7 @@ def _watch(look: Callable[[], str], as_json: bool) -> None:
         while True:
             due_seconds = time.monotonic() + _WATCH_SECONDS
             try:
-                shown = look()
+                shown = answer()
             except (PrometheusError, NothingServedError) as error:
                 click.echo(f"disagg-node: {error}", err=True)
             else:

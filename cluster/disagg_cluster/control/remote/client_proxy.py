@@ -219,9 +219,9 @@ async def _pass_between(outer: Streams, inner: Streams, calls: CallCount) -> boo
 async def _pass_on(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    look: Callable[[bytes], None] = lambda _piece: None,
+    observe: Callable[[bytes], None] = lambda _piece: None,
 ) -> None:
     while piece := await reader.read(_PIECE_BYTES):
-        look(piece)
+        observe(piece)
         writer.write(piece)
         await writer.drain()

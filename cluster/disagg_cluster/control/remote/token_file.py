@@ -42,7 +42,7 @@ class TokenFile:
         """The `digest_of` the token in force."""
         return self._digest
 
-    def look(self) -> None:
+    def reload(self) -> None:
         """Read the file again; while it cannot be used, the previous token stays in force."""
         with self._health.round() as problems:
             why, digest = _read(self._path)

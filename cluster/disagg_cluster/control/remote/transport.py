@@ -143,8 +143,8 @@ class GrpcTransport:
                 path: identity_of(path)
                 for path in (self._folder.control_grpc, inner, *inner.iterdir())
             }
-            look = network.token.look if network and network.token else None
-            is_open = await stack.enter_async_context(_on_their_own_thread(proxies, look))
+            reload = network.token.reload if network and network.token else None
+            is_open = await stack.enter_async_context(_on_their_own_thread(proxies, reload))
             # Runs before the proxies close, so that watches receive their end.
             for server in servers:
                 stack.push_async_callback(server.end)
@@ -155,9 +155,9 @@ class GrpcTransport:
 
 @contextlib.asynccontextmanager
 async def _on_their_own_thread(
-    proxies: list[ClientProxy], look: Callable[[], None] | None
+    proxies: list[ClientProxy], reload: Callable[[], None] | None
 ) -> AsyncIterator[Callable[[], bool]]:
-    """Run proxies and regular calls of `look` on a separate thread until the block ends.
+    """Run proxies and regular calls of `reload` on a separate thread until the block ends.
 
     Yields a check that the thread still holds them open.
     """
@@ -174,8 +174,8 @@ async def _on_their_own_thread(
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_TOKEN_SECONDS):
                         await closing.wait()
-                if look is not None:
-                    look()
+                if reload is not None:
+                    reload()
 
     def run() -> None:
         try:

@@ -174,7 +174,7 @@ class EngineNames:
     """
 
     def __init__(self, taken: Sequence[str] = ()) -> None:
-        self._taken = frozenset(taken)
+        self._reserved = frozenset(taken)
         self._by_key: dict[str, str] = {}
 
     @property
@@ -182,13 +182,13 @@ class EngineNames:
         """The remembered names, by their engines' recognition keys."""
         return self._by_key
 
-    def take(self, name: str) -> None:
+    def reserve(self, name: str) -> None:
         """Never give this name from now on."""
-        self._taken |= {name}
+        self._reserved |= {name}
 
     def resume(self, by_key: Mapping[str, str]) -> None:
         """Remember the names that a previous daemon gave."""
-        self._by_key |= {key: name for key, name in by_key.items() if name not in self._taken}
+        self._by_key |= {key: name for key, name in by_key.items() if name not in self._reserved}
 
     def name(self, engines: Sequence[FoundEngine]) -> tuple[FoundEngine, ...]:
         """Return the engines with their names; no two of them have the same."""
@@ -219,7 +219,7 @@ class EngineNames:
 
     def _free(self, proposed_name: str, used: dict[str, FoundEngine]) -> str:
         # Names of engines that may return stay reserved as long as they are remembered.
-        held = self._taken | used.keys() | set(self._by_key.values())
+        held = self._reserved | used.keys() | set(self._by_key.values())
         number, name = 1, proposed_name
         while name in held:
             number += 1

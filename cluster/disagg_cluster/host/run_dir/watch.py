@@ -13,7 +13,7 @@ from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus
 
 COLLECTOR = "run_folder"
-_LOOK_SECONDS = 2.0
+_CHECK_SECONDS = 2.0
 
 
 class Restorable(Protocol):
@@ -37,7 +37,7 @@ class RunDirWatch:
         inner: The folders in it.
         contents: What must be in it, by name: the lock first, as it creates the folder.
         log: Logs what was restored, and what cannot be.
-        each_look: Called after each check.
+        each_check: Called after each check.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class RunDirWatch:
         inner: Sequence[Path],
         contents: Sequence[tuple[str, Restorable]],
         log: logging.Logger,
-        each_look: Sequence[Callable[[], None]] = (),
+        each_check: Sequence[Callable[[], None]] = (),
     ) -> None:
         self._folder = folder
         self._inner = tuple(inner)
         self._contents = tuple(contents)
         self._log = log
-        self._each_look = tuple(each_look)
+        self._each_check = tuple(each_check)
         self._health = CollectorHealth(COLLECTOR, log, failing="cannot be restored: ")
         self.restored = 0
         """Number of restorations."""
@@ -64,17 +64,17 @@ class RunDirWatch:
     async def run(self) -> None:
         """Check until cancelled."""
         while True:
-            self.look()
-            await asyncio.sleep(_LOOK_SECONDS)
+            self.check()
+            await asyncio.sleep(_CHECK_SECONDS)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check once; restore what is missing."""
         with self._health.round():
             try:
                 self._restore_lost()
             finally:
                 # Clients that ask whether we are here are answered whatever happened to the folder.
-                for each in self._each_look:
+                for each in self._each_check:
                     each()
 
     def status(self) -> CollectorStatus:

@@ -187,7 +187,7 @@ class WebConfigWatch:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="web-config", daemon=True)
         self._read = reading
-        self._look(reading(path))
+        self._check(reading(path))
         self._health.succeed()
 
     @property
@@ -199,7 +199,7 @@ class WebConfigWatch:
         """The status of the last check: failed while the file cannot be used."""
         return self._health.status()
 
-    def look_now(self) -> None:
+    def check_now(self) -> None:
         """Request a check; returns before it is made."""
         self._wake.set()
 
@@ -218,20 +218,20 @@ class WebConfigWatch:
             self._wake.clear()
             with self._health.round() as problems:
                 try:
-                    self._look_twice()
+                    self._check_twice()
                 except ConfigError as error:
                     problems[""] = f"the one before stays in force:\n{error}"
 
-    def _look_twice(self) -> None:
+    def _check_twice(self) -> None:
         files = self._read(self._path)
         while files != self._files and not self._ending.wait(self._settle_seconds):
             before, files = files, self._read(self._path)
             if files == before:
                 break
         if not self._ending.is_set():
-            self._look(files)
+            self._check(files)
 
-    def _look(self, files: WebFiles) -> None:
+    def _check(self, files: WebFiles) -> None:
         if files == self._files:
             return
         if self._files is not None and not files.text.strip():

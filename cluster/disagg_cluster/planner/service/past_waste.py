@@ -35,7 +35,7 @@ class PastWaste:
         self._config = config
         self._evaluations: dict[LoadKey, _Evaluation] = {}
 
-    def look_back(
+    def evaluate(
         self, histories: Sequence[LoadHistory], engines: ClusterEngines, now_seconds: float
     ) -> tuple[PastSplit | UndecidedPastSplit, ...]:
         """Return known results; those of models that are gone or changed engines are dropped."""

@@ -98,7 +98,7 @@ class PlannerRounds:
             self._forecasts.clear()
             with self._testing.round():
                 self._test()
-                self._look_back(histories, now_seconds)
+                self._evaluate_past(histories, now_seconds)
         self._refresh_health()
 
     def refresh(self) -> None:
@@ -152,9 +152,9 @@ class PlannerRounds:
             if not self._past.back_test_next(self._state.outlooks):
                 break
 
-    def _look_back(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
+    def _evaluate_past(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:
         engines = self._known_engines
-        past = () if engines is None else self._waste.look_back(histories, engines, now_seconds)
+        past = () if engines is None else self._waste.evaluate(histories, engines, now_seconds)
         self._state = replace(self._state, past=past)
 
     def _refresh_health(self) -> None:

@@ -129,7 +129,7 @@ class PlannerService:
             RollingSeries(queries, settings.minutes * 60),
             lambda key: config.targets_of(config.of_model(key.model_name, key.engine_namespace)),
         )
-        return DiagnosisRounds(diagnosis.take, settings.every_seconds)
+        return DiagnosisRounds(diagnosis.diagnose, settings.every_seconds)
 
     def _start_diagnosis(self, diagnosing: DiagnosisRounds) -> None:
         """Run diagnoses on a daemon thread of their own, since planner rounds take minutes."""
@@ -198,7 +198,7 @@ class PlannerService:
 
         def reload(_number: int, _frame: FrameType | None) -> None:
             if self._web is not None:
-                self._web.look_now()
+                self._web.check_now()
 
         handlers = {signal.SIGINT: end, signal.SIGTERM: end, signal.SIGHUP: reload}
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}

@@ -14,7 +14,7 @@ from disagg_cluster.supervisor.process.retries import Retrier
 from disagg_exporter.errors import DisaggError
 
 _DEATH, _REST = "process the death of its leader", "wait for those it left behind"
-_LOOK_SECONDS = 0.05
+_CHECK_SECONDS = 0.05
 EXIT_STUCK = 6
 _STATES = {
     "D": "it waits in the kernel and cannot be interrupted",
@@ -53,13 +53,13 @@ class DeathWatch:
     def begin(self, child: ChildProcess) -> None:
         """Watch a child whose leader lives."""
         self._child, self._leader_lives = child, True
-        child.family.look = self.scan.look
+        child.family.own_processes = self.scan.processes
         self.retrier.run("watch its process", self._watch_leader)
 
     def begin_with_rest(self, child: ChildProcess) -> None:
         """Watch a child whose leader has died and left other processes."""
         self._child, self._leader_lives = child, False
-        child.family.look = self.scan.look
+        child.family.own_processes = self.scan.processes
         self.scan.forget()
         self._await_rest()
 
@@ -74,7 +74,7 @@ class DeathWatch:
 
     def close(self) -> None:
         """Stop watching, and let go of the child."""
-        self._look_away()
+        self._stop_watching()
         child, self._child = self._child, None
         if child is not None and child.pidfd >= 0:
             self._loop.remove_reader(child.pidfd)
@@ -109,7 +109,7 @@ class DeathWatch:
         self.retrier.run(_REST, self._watch_rest)
 
     def _watch_rest(self) -> None:
-        self._look_away()
+        self._stop_watching()
         child = self._child
         if child is None:
             return
@@ -121,14 +121,14 @@ class DeathWatch:
                 self._loop.add_reader(pidfd, self._await_rest)
                 return
         if survivors:  # gone just now, or not ours to see
-            self._loop.call_later(_LOOK_SECONDS, self._await_rest)
+            self._loop.call_later(_CHECK_SECONDS, self._await_rest)
             return
         child.reap()
         child.let_go()
         self._child = None
         self.gone()
 
-    def _look_away(self) -> None:
+    def _stop_watching(self) -> None:
         if self._rest_pidfd >= 0:
             self._loop.remove_reader(self._rest_pidfd)
             os.close(self._rest_pidfd)
@@ -156,5 +156,5 @@ def stuck(pids: Mapping[str, int | None]) -> StuckWorkersError:
 def _line(worker: str, pid: int | None, state: str) -> str:
     process = "" if pid is None else f" (pid {pid})"
     why = _STATES.get(state, "the kernel does not let it end: its control group may be frozen")
-    look = "" if pid is None else f"; see /proc/{pid}/stack and /proc/{pid}/cgroup"
-    return f"  {worker}{process}: {why}{look}"
+    hint = "" if pid is None else f"; see /proc/{pid}/stack and /proc/{pid}/cgroup"
+    return f"  {worker}{process}: {why}{hint}"

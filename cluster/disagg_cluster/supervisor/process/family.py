@@ -63,17 +63,17 @@ class SharedScan:
     another way requests a new one (`forget`).
 
     Args:
-        look: Scans all processes.
+        scan: Scans all processes.
     """
 
-    def __init__(self, look: Callable[[], OwnProcesses] = OwnProcesses) -> None:
-        self._look = look
+    def __init__(self, scan: Callable[[], OwnProcesses] = OwnProcesses) -> None:
+        self._scan = scan
         self._seen: OwnProcesses | None = None
 
-    def look(self) -> OwnProcesses:
+    def processes(self) -> OwnProcesses:
         """Return the scan of this turn."""
         if self._seen is None:
-            seen = self._look()
+            seen = self._scan()
             # Called before anything that the loop reports in the next turn.
             asyncio.get_running_loop().call_soon(self.forget)
             self._seen = seen
@@ -99,7 +99,7 @@ class ProcessFamily:
         descendants: Those observed below the leader at any time.
         in_group: The pids in its control group.
         kill_group: Ends all in its control group.
-        look: Scans all processes of ours; several workers may share one scan.
+        own_processes: Scans all processes of ours; several workers may share one scan.
     """
 
     def __init__(self, leader: int, start_ticks: int, mark: str) -> None:
@@ -109,14 +109,14 @@ class ProcessFamily:
         self.descendants: Callable[[], Collection[ProcessId]] = frozenset
         self.in_group: Callable[[], Collection[int]] = frozenset
         self.kill_group: Callable[[], None] = lambda: None
-        self.look: Callable[[], OwnProcesses] = OwnProcesses
+        self.own_processes: Callable[[], OwnProcesses] = OwnProcesses
 
     def escaped(self) -> tuple[int, ...]:
         """Return the living that are in other sessions than the leader's, in no order."""
         descendants, group = self.descendants(), self.in_group()
         if not (self._mark or descendants or group):
             return ()
-        seen = self.look()
+        seen = self.own_processes()
         return tuple(
             pid
             for pid, session, ticks in seen.living
@@ -164,7 +164,7 @@ class Descendants:
         """Return those observed below a leader that lived at the last scan."""
         return self._seen.get(leader, frozenset())
 
-    def look(self, leaders: Collection[int]) -> None:
+    def scan(self, leaders: Collection[int]) -> None:
         """Find each leader's descendants now, and reap dead orphans that nobody waits for."""
         # Session 0 is the kernel's: most processes of an idle machine.
         pids = [pid for pid in procfs.pids() if procfs.session_of(pid) != 0]

@@ -108,7 +108,7 @@ def test_the_output_of_report_compare_and_diagnose_is_as_recorded(
         monkeypatch.setattr(comparison, "compare", lambda *_, found=found: found)
         transcript.run("compare", *asked)
     for models in ((CLEAN, UNDECIDED), (FOUND,)):
-        monkeypatch.setattr(RollingDiagnosis, "take", lambda *_, models=models: models)
+        monkeypatch.setattr(RollingDiagnosis, "diagnose", lambda *_, models=models: models)
         transcript.run("diagnose")
     transcript.check("back")
 

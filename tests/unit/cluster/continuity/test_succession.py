@@ -67,9 +67,9 @@ def test_an_engine_that_is_not_found_again_is_given_up_and_forgotten(tmp_path: P
     after.advance(57)
     assert after.watermark() == 14
 
-    following.look((), ns(50) + RETURN_NS - 1)
+    following.give_up_missing((), ns(50) + RETURN_NS - 1)
     assert after.ledger.has_engines
-    following.look((), ns(50) + RETURN_NS)
+    following.give_up_missing((), ns(50) + RETURN_NS)
     assert not after.ledger.has_engines
     after.advance(86)
     assert after.unbalanced() == []
@@ -77,7 +77,7 @@ def test_an_engine_that_is_not_found_again_is_given_up_and_forgotten(tmp_path: P
     assert after.seconds()["decode"] == 20
     assert len(after.ledger.engine_accounts(ns(86))) == 1
 
-    following.look((), ns(50) + RETURN_NS + LINGER_NS)
+    following.give_up_missing((), ns(50) + RETURN_NS + LINGER_NS)
     assert after.ledger.engine_accounts(ns(150)) == ()
     assert after.seconds()["decode"] == 20
 
@@ -85,9 +85,9 @@ def test_an_engine_that_is_not_found_again_is_given_up_and_forgotten(tmp_path: P
 def test_an_engine_that_comes_back_late_is_not_forgotten(tmp_path: Path) -> None:
     left_behind(tmp_path)
     after, following = resumed(tmp_path)
-    following.look((), ns(50) + RETURN_NS)
+    following.give_up_missing((), ns(50) + RETURN_NS)
     after.engine(since=85, pids=(1,))
-    following.look(("e",), ns(50) + RETURN_NS + LINGER_NS)
+    following.give_up_missing(("e",), ns(50) + RETURN_NS + LINGER_NS)
 
     assert after.ledger.has_engines
 

@@ -157,7 +157,7 @@ def test_a_client_that_disconnects_during_a_restart_frees_its_connection(path: P
             await asyncio.sleep(0)
         gone[1].close()
         while len(site.socket._open) > 1:
-            await site.socket.look()
+            await site.socket.check()
             await asyncio.sleep(0)
         assert len(await site.ask(DaemonStatus())) == 2
         site.node.workers = (replace(READY, incarnation=2),)
@@ -335,7 +335,7 @@ def test_a_watch_whose_client_disconnects_is_removed(path: Path) -> None:
         writer.close()
         while site.core.watches:
             await asyncio.sleep(0.01)
-            await site.socket.look()
+            await site.socket.check()
 
     served(site, story)
 
@@ -391,16 +391,16 @@ def test_a_socket_that_vanished_or_was_replaced_is_recreated(path: Path) -> None
         path.unlink()
         with pytest.raises(NoDaemonError):
             await site.ask(DaemonStatus())
-        await site.socket.look()
+        await site.socket.check()
         assert len(await site.ask(DaemonStatus())) == 2
 
         path.unlink()
         path.write_text("somebody's file")
-        await site.socket.look()
+        await site.socket.check()
         assert not site.socket.status().success
         assert path.read_text() == "somebody's file"
         path.unlink()
-        await site.socket.look()
+        await site.socket.check()
         assert site.socket.status().success
         assert len(await site.ask(DaemonStatus())) == 2
 

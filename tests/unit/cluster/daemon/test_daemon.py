@@ -138,7 +138,7 @@ def test_a_failing_daemon_stops_or_leaves_its_engines_as_configured(
 def test_a_deleted_run_folder_is_restored_and_the_next_daemon_adopts_the_worker(
     folder: Path, removed: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "_CHECK_SECONDS", 0.05)
     monkeypatch.setattr(listener, "CHECK_SECONDS", 0.05)
     run_folder = RunFolder(folder / "run")
     victim = run_folder.path / ("" if removed == "folder" else removed)

@@ -39,7 +39,7 @@ class Told:
         decision = decide(old, event, self._now_ns, self._policy, 0.0)
         self._life = decision.life
         why = "; ".join(decision.notes)
-        self._reports.take(old, decision.life, event, why, 7, ("last words",))
+        self._reports.handle(old, decision.life, event, why, 7, ("last words",))
         return self
 
     def kinds(self) -> list[str]:

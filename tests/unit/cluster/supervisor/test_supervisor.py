@@ -228,7 +228,7 @@ def test_a_helper_that_left_the_session_ends_with_its_worker(
         assert procfs.session_of(escaped) == escaped
         assert first.pid is not None
         if hides:
-            harness.supervisor.look_for_descendants()
+            harness.supervisor.scan_descendants()
         os.kill(first.pid, signal.SIGKILL)
         await harness.until(STARTING)
         assert is_gone(escaped, 0), "the successor was started beside it"
@@ -236,7 +236,7 @@ def test_a_helper_that_left_the_session_ends_with_its_worker(
         await asyncio.to_thread(ear.line)
         assert await asyncio.to_thread(ear.line) == "up"
         if hides:
-            harness.supervisor.look_for_descendants()
+            harness.supervisor.scan_descendants()
 
     supervised([replace(worker, command=command)], story)
 

@@ -119,7 +119,7 @@ def test_parents_are_read_once_while_a_process_exists() -> None:
 
     known = KnownParents(read)
     for processes in (((11, 1), (31, 1)), ((11, 1),), ((11, 1), (31, 1))):
-        known.look([listed(*processes)])
+        known.prune([listed(*processes)])
         assert [known(pid) for pid, _ in processes] == [parents(pid) for pid, _ in processes]
 
     assert asked == [11, 31, 31]

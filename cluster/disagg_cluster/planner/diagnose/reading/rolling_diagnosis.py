@@ -26,7 +26,7 @@ class RollingDiagnosis:
         self._targets_of = targets_of
         self._states: dict[Targets, DiagnosisState] = {}
 
-    def take(self, now_seconds: float) -> Diagnoses:
+    def diagnose(self, now_seconds: float) -> Diagnoses:
         """Diagnose every model of the window.
 
         Raises:

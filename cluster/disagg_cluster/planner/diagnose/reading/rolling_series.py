@@ -72,7 +72,7 @@ class RollingSeries:
         for each in answer:
             by_target[_target_of(each)].append(each)
         for target, found in by_target.items():
-            self._targets.setdefault(target, TargetSamples()).take(found)
+            self._targets.setdefault(target, TargetSamples()).add(found)
 
     def _window(self, begin_seconds: float, now_seconds: float) -> SeriesWindow:
         families: dict[str, list[ScrapedSeries]] = defaultdict(list)

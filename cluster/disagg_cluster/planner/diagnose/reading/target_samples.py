@@ -38,7 +38,7 @@ class TargetSamples:
         """The time of the oldest sample; infinity without any."""
         return float(self._times[0]) if len(self._times) else np.inf
 
-    def take(self, found: Sequence[Samples]) -> None:
+    def add(self, found: Sequence[Samples]) -> None:
         """Add samples; known ones may be repeated."""
         together: dict[tuple[float, ...], tuple[list[int], list[tuple[float, ...]]]] = defaultdict(
             lambda: ([], [])

@@ -37,14 +37,14 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Diagnoses]:
     """What each look finds, in turn; after the last somebody presses Ctrl-C."""
     looks: list[Diagnoses] = []
 
-    def take(_self: object, _now_seconds: float) -> Diagnoses:
+    def diagnose(_self: object, _now_seconds: float) -> Diagnoses:
         if not looks:
             raise KeyboardInterrupt
         if not (one := looks.pop(0)):
             raise NoAnswerError("no answer from http://prometheus: refused")
         return one
 
-    monkeypatch.setattr(RollingDiagnosis, "take", take)
+    monkeypatch.setattr(RollingDiagnosis, "diagnose", diagnose)
     monkeypatch.setattr(command, "_WATCH_SECONDS", 0.0)
     return looks
 
@@ -165,7 +165,7 @@ import sys
 from disagg_cluster.cli.planning import diagnose as command
 from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
 from support.diagnosed import FOUND
-RollingDiagnosis.take = lambda *_: (FOUND,)
+RollingDiagnosis.diagnose = lambda *_: (FOUND,)
 command.diagnose_models(sys.argv[1:], standalone_mode=False)
 """
 

@@ -148,13 +148,13 @@ def test_a_changed_token_file_is_applied_unless_it_is_invalid(folder: Path) -> N
     before = token.digest
     for wrong in ("", "short", "with a space in it that is long enough"):
         (folder / "token").write_text(wrong)
-        token.look()
+        token.reload()
         assert token.digest == before
         assert not token.status().success
         with pytest.raises(ConfigError, match="32 printable"):
             TokenFile(folder / "token", LOG)
     (folder / "token").write_text("9" * 40)
-    token.look()
+    token.reload()
     assert token.digest != before
     assert token.status().success
 

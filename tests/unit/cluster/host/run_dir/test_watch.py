@@ -42,7 +42,7 @@ def watch(tmp_path: Path, thing: Thing, looks: list[str]) -> RunDirWatch:
 def test_nothing_is_logged_or_counted_while_nothing_is_missing(
     watch: RunDirWatch, looks: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch.look()
+    watch.check()
 
     assert (watch.restored, watch.status().success, looks) == (0, True, ["looked"])
     assert caplog.records == []
@@ -53,8 +53,8 @@ def test_a_missing_file_is_restored_once_logged_and_counted(
 ) -> None:
     thing.is_in_place = False
     (tmp_path / "logs").rmdir()
-    watch.look()
-    watch.look()
+    watch.check()
+    watch.check()
 
     assert thing.is_in_place
     assert (tmp_path / "logs").is_dir()
@@ -70,11 +70,11 @@ def test_a_failed_restoration_is_shown_and_retried(
 ) -> None:
     thing.is_in_place = thing.restorable = False
     for _ in range(3):
-        watch.look()
+        watch.check()
     assert looks == ["looked"] * 3
     assert (watch.restored, watch.status().success) == (0, False)
     assert caplog.text.count("cannot be restored: No space left on device") == 1
 
     thing.restorable = True
-    watch.look()
+    watch.check()
     assert (watch.restored, watch.status().success) == (1, True)

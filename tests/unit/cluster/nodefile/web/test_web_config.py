@@ -258,12 +258,12 @@ def test_a_renewed_certificate_takes_effect_only_with_its_key(tmp_path: Path) ->
     ) as watch:
         first = watch.access
         (tmp_path / "cert.pem").write_bytes((tmp_path / "other-cert.pem").read_bytes())
-        watch.look_now()
+        watch.check_now()
         until(lambda: not watch.status().success)
         assert watch.access is first
 
         (tmp_path / "key.pem").write_bytes((tmp_path / "other-key.pem").read_bytes())
-        watch.look_now()
+        watch.check_now()
         until(lambda: watch.status().success)
         assert watch.access is not first
 
@@ -308,12 +308,12 @@ def test_an_emptied_file_does_not_disable_tls(tmp_path: Path) -> None:
     watch = WebConfigWatch(path, logging.getLogger("test"), every_seconds=60, settle_seconds=0.01)
     with watch:
         path.write_text("\n", encoding="utf-8")
-        watch.look_now()
+        watch.check_now()
         until(lambda: not watch.status().success)
         assert watch.access.tls is not None
 
         path.write_text("{}\n", encoding="utf-8")
-        watch.look_now()
+        watch.check_now()
         until(lambda: watch.access.tls is None)
 
 
@@ -336,7 +336,7 @@ def test_a_partially_written_file_never_takes_effect(caplog: pytest.LogCaptureFi
     )
     with caplog.at_level(logging.INFO), watch:
         first = watch.access
-        watch.look_now()
+        watch.check_now()
         until(lambda: watch.access is not first)
 
         assert watch.access.passwords is not None
@@ -350,7 +350,7 @@ def test_a_deleted_file_leaves_its_settings_in_force(tmp_path: Path) -> None:
     ) as watch:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
-        watch.look_now()
+        watch.check_now()
         until(lambda: not watch.status().success)
 
         assert watch.access.tls is not None

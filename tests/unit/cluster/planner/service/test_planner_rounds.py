@@ -307,6 +307,6 @@ def test_past_waste_is_evaluated_for_a_few_models_a_round() -> None:
     loads = [replace(load, key=LoadKey("east", f"m{n}")) for n in range(6)]
     waste = PastWaste(DemandBuilder(config), config)
 
-    assert len(waste.look_back(loads, ClusterEngines(), NOW)) == 4
-    assert len(waste.look_back(loads, ClusterEngines(), NOW + EVERY_SECONDS)) == 6
-    assert len(waste.look_back(loads[:2], ClusterEngines(), NOW + 2 * EVERY_SECONDS)) == 2
+    assert len(waste.evaluate(loads, ClusterEngines(), NOW)) == 4
+    assert len(waste.evaluate(loads, ClusterEngines(), NOW + EVERY_SECONDS)) == 6
+    assert len(waste.evaluate(loads[:2], ClusterEngines(), NOW + 2 * EVERY_SECONDS)) == 2

@@ -107,7 +107,7 @@ def test_a_helper_left_after_the_shared_scan_is_still_found(tmp_path: Path) -> N
         scan = CountedScan()
         watched = Watched(tmp_path, scan, LEAVES_A_HELPER, str(ear.path))
         # The signal is blocked from the start, so that it waits for sigwait.
-        scan.look()
+        scan.processes()
         os.kill(watched.child.pid, signal.SIGUSR1)
         helper = int(ear.line())
         assert wait_readable(watched.child.pidfd)
@@ -142,10 +142,10 @@ def test_each_loop_turn_scans_anew_and_a_failed_scan_is_not_cached() -> None:
     async def story() -> None:
         scan = SharedScan(look)
         with pytest.raises(OSError, match="Too many"):
-            scan.look()
-        assert scan.look() is scan.look() is made[1]
+            scan.processes()
+        assert scan.processes() is scan.processes() is made[1]
         await asyncio.sleep(0)
-        assert scan.look() is made[2]
+        assert scan.processes() is made[2]
 
     asyncio.run(story())
 

@@ -75,15 +75,15 @@ def test_an_observed_descendant_stays_known_after_its_parent_has_died(
     child.family.descendants = lambda: record.of(child.pid)
     assert child.survivors() == ()
 
-    record.look([child.pid])
+    record.scan([child.pid])
     assert set(child.survivors()) == {middle, grandchild}
     os.kill(middle, signal.SIGKILL)
     assert is_gone(middle)
-    record.look([child.pid])
+    record.scan([child.pid])
     assert child.survivors() == (grandchild,)
     assert child.signal_group(signal.SIGKILL)
     assert is_gone(grandchild)
-    record.look([])
+    record.scan([])
     assert record.of(child.pid) == frozenset()
 
 
@@ -109,7 +109,7 @@ def test_orphans_are_reparented_to_the_subreaper_and_reaped(tmp_path: Path) -> N
         subprocess.run([sys.executable, "-S", "-c", script], check=True, start_new_session=True)
         record = Descendants(is_ours=True)
         for _ in range(200):
-            record.look([])
+            record.scan([])
             if children() <= before:
                 break
             orphans = [pid for pid in children() - before if procfs.is_alive(pid)]
@@ -126,5 +126,5 @@ def test_a_child_that_its_starter_waits_for_is_not_reaped() -> None:
         os.close(pidfd)
         record = Descendants(is_ours=True)
         for _ in range(5):
-            record.look([])
+            record.scan([])
         assert ours.wait() == 3
