@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from disagg_cluster.config.values import PathText, Section
-from disagg_exporter.http.tls_words import Trust
+from disagg_exporter.http.tls_errors import Trust
 
 
 class EngineTls(Section):

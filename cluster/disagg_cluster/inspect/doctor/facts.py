@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from disagg_cluster.inspect.views import EngineView
-from disagg_exporter.http.tls_words import TlsFault, Verified
+from disagg_exporter.http.tls_errors import TlsFault, Verified
 
 
 class Level(StrEnum):

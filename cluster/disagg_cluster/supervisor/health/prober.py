@@ -18,7 +18,7 @@ from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget,
 from disagg_cluster.telemetry.pages.engine_tls import client_for
 from disagg_exporter.collectors import DaemonThreads, NoThreadError
 from disagg_exporter.http.client.page_poller import PagePoller
-from disagg_exporter.http.tls_words import TlsError
+from disagg_exporter.http.tls_errors import TlsError
 
 Probe = Callable[[ProbeTarget, int, float, frozenset[int]], ProbeResult]
 """As `readiness.probe`."""

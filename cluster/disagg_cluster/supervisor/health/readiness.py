@@ -20,7 +20,7 @@ from disagg_cluster.telemetry.pages.engine_tls import client_for
 from disagg_exporter.http.client.exchange import FetchRequest
 from disagg_exporter.http.client.page_poller import PagePoller
 from disagg_exporter.http.client.unreachable import EngineRefused, EngineUnreachable
-from disagg_exporter.http.tls_words import TlsError, Trust
+from disagg_exporter.http.tls_errors import TlsError, Trust
 
 if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls

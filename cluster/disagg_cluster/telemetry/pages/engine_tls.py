@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from disagg_cluster.config.tls import UNSPECIFIED_TLS, EngineTls
 from disagg_cluster.host.files.named_paths import read_file_of
 from disagg_cluster.host.processes.procfs import start_ticks
-from disagg_exporter.http.tls_words import TlsError, TlsFault, Trust
+from disagg_exporter.http.tls_errors import TlsError, TlsFault, Trust
 
 if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls

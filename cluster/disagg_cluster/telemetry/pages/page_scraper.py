@@ -22,7 +22,7 @@ from disagg_exporter.collectors import DaemonExecutor
 from disagg_exporter.engine_pages.adapters import page_path
 from disagg_exporter.http.client.scrape import addresses_at_hand, look_up
 from disagg_exporter.http.client.unreachable import EngineUnreachable
-from disagg_exporter.http.tls_words import TlsError
+from disagg_exporter.http.tls_errors import TlsError
 from disagg_exporter.model import CollectorStatus, EnginePage
 
 if TYPE_CHECKING:

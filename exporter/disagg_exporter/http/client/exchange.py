@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from disagg_exporter.http.client.unreachable import ResponseError
-from disagg_exporter.http.tls_words import TlsFault
+from disagg_exporter.http.tls_errors import TlsFault
 
 if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import ClientTls

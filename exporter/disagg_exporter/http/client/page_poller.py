@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from disagg_exporter.http.client.exchange import Address, FetchRequest, FetchResult, ResponseParser
 from disagg_exporter.http.client.unreachable import EngineRefused, EngineUnreachable, ResponseError
-from disagg_exporter.http.tls_words import TlsError, TlsFault
+from disagg_exporter.http.tls_errors import TlsError, TlsFault
 
 if TYPE_CHECKING:
     from disagg_exporter.http.client.tls_client import TlsChannel

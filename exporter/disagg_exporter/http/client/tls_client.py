@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from disagg_exporter.http.tls_words import TlsError, TlsFault, Trust, Verified
+from disagg_exporter.http.tls_errors import TlsError, TlsFault, Trust, Verified
 
 OVERHEAD_BYTES = 256 * 1024
 """Limit for bytes around one answer: certificates, tickets, the records' framing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from disagg_exporter.errors import DisaggError
-from disagg_exporter.http.tls_words import SPEAKING_FAULTS, TlsError, TlsFault
+from disagg_exporter.http.tls_errors import SPEAKING_FAULTS, TlsError, TlsFault
 
 
 class EngineUnreachable(DisaggError):  # noqa: N818 the state of an engine, named as we say it

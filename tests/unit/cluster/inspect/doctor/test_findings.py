@@ -13,7 +13,7 @@ from disagg_cluster.inspect.doctor.findings import examine, next_step
 from disagg_cluster.inspect.doctor.other_daemons import starts_daemon
 from disagg_cluster.inspect.doctor.workers import read_workers
 from disagg_cluster.inspect.views import EngineView
-from disagg_exporter.http.tls_words import TlsFault
+from disagg_exporter.http.tls_errors import TlsFault
 
 ENGINE = EngineView(
     "vllm-8000",

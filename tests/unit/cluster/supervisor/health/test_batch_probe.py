@@ -12,7 +12,7 @@ import pytest
 from disagg_cluster.host.tcp_listeners import listening_inodes
 from disagg_cluster.supervisor.health.prober import batch_probe
 from disagg_cluster.supervisor.health.readiness import ProbeTarget
-from disagg_exporter.http.tls_words import Trust
+from disagg_exporter.http.tls_errors import Trust
 from support.page_server import NoPage, page_server
 from support.raw_server import raw_server
 

@@ -35,7 +35,7 @@ from disagg_cluster.supervisor.health.readiness import (
     probe,
 )
 from disagg_cluster.supervisor.process.child_process import ChildProcess, start
-from disagg_exporter.http.tls_words import Trust
+from disagg_exporter.http.tls_errors import Trust
 from support.certificates import authority, server_context, write_files
 from support.children import PYTHON, SERVER, free_port, wait_readable
 from support.listening import listening

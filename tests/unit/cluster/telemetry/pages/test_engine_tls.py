@@ -12,7 +12,7 @@ from disagg_cluster.host.processes.procfs import start_ticks
 from disagg_cluster.telemetry.pages.engine_tls import EngineTlsClients, EngineTlsServer
 from disagg_exporter.http.client.scrape import fetch
 from disagg_exporter.http.client.unreachable import EngineUnreachable
-from disagg_exporter.http.tls_words import TlsError, TlsFault, Verified
+from disagg_exporter.http.tls_errors import TlsError, TlsFault, Verified
 from support.certificates import server_certificate, server_context, write_files
 from support.page_server import page_server
 

@@ -20,7 +20,7 @@ from disagg_exporter.http.client.page_poller import PagePoller
 from disagg_exporter.http.client.scrape import fetch, look_up
 from disagg_exporter.http.client.tls_client import ClientTls
 from disagg_exporter.http.client.unreachable import EngineUnreachable
-from disagg_exporter.http.tls_words import TlsError, TlsFault, Trust, Verified
+from disagg_exporter.http.tls_errors import TlsError, TlsFault, Trust, Verified
 from support.certificates import authority, server_certificate, server_context, write_files
 from support.page_server import page_server
 from support.raw_server import raw_server
