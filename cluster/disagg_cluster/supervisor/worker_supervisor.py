@@ -38,7 +38,7 @@ from disagg_cluster.supervisor.ownership.adoption import FoundProcess, unrecorde
 from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError
 from disagg_cluster.supervisor.process.death_watch import DeathWatch
 from disagg_cluster.supervisor.process.retries import RETRY_SECONDS, Retrier
-from disagg_cluster.supervisor.told_status import ToldStatus
+from disagg_cluster.supervisor.reported_status import ReportedStatus
 from disagg_cluster.supervisor.worker_spec import (
     SupervisorContext,
     WorkerSnapshot,
@@ -76,7 +76,7 @@ class WorkerSupervisor:
         self._failures = FailureReports(*whose, context.on_failure, context.wall)
         self._health_loop = HealthLoop(spec.name, context, lambda: self.life, self.handle)
         self._deaths = DeathWatch(self._retrier, context.scan, self._exited, self._gone)
-        self._told = ToldStatus(spec.name, spec.log_path, context.clock, context.wall)
+        self._status = ReportedStatus(spec.name, spec.log_path, context.clock, context.wall)
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -87,7 +87,7 @@ class WorkerSupervisor:
         """
         if entry is not None:
             self.life, self._process = entry.life, entry
-            self._reason = self._told.adopted(entry.life, entry.log_start_bytes)
+            self._reason = self._status.adopted(entry.life, entry.log_start_bytes)
         if not found.recorded:
             self.life = unrecorded_life(self.life, self._context.clock())
             assert found.child is not None
@@ -126,7 +126,7 @@ class WorkerSupervisor:
                 pid = self._reported[2]
                 lines = self._last_lines(old, event)
                 if has_crashed(old, self.life):
-                    self._told.crashed(why, lines)
+                    self._status.crashed(why, lines)
                 for action in decision.actions:
                     events.extend(self._do(action))
                 self._publish(why, shown_end(self.spec.log_path, lines))
@@ -140,7 +140,7 @@ class WorkerSupervisor:
     def status(self) -> WorkerStatus:
         """Its status as the metrics page shows it."""
         started = self._process.started_timestamp_seconds if self.child is not None else None
-        status = self._told.status(self.life, self.spec.policy, self._process.log_start_bytes)
+        status = self._status.status(self.life, self.spec.policy, self._process.log_start_bytes)
         return replace(status, start_timestamp_seconds=started)
 
     def snapshot(self) -> WorkerSnapshot:

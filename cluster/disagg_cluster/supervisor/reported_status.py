@@ -15,7 +15,7 @@ _SHOWN_AFTER_A_CRASH = 5
 _EVERY_NS = to_ns(2.0)
 
 
-class ToldStatus:
+class ReportedStatus:
     """Builds the status of one worker, and remembers the cause of its last crash.
 
     Args:
