@@ -188,7 +188,7 @@ def test_an_unauthenticated_client_is_shown_nothing(site: Site) -> None:
     asyncio.run(without_token())
     site.serves()
     assert GUESS not in site.log
-    assert "it has shown no name and password, or wrong ones" in site.log
+    assert "it sent no name and password, or wrong ones" in site.log
     assert "it shows no token, or a wrong one" in site.log
 
 

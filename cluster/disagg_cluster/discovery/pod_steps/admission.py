@@ -1,7 +1,7 @@
 """Which pods get a steps socket, what each may send there, and which warnings are due; pure.
 
-A pod is trusted about its own engine; a lie affects nothing else. Data that would cost us memory,
-or distort what is computed over several engines, is refused.
+A pod is trusted about its own engine; false data affects nothing else. Data that would cost us
+memory, or distort what is computed over several engines, is refused.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def plan_sockets(
         pods: The pods of this node as reported by the API server, the only trusted source.
         listening: UIDs of the pods with an open socket.
         folders: Entries of the root, with the seconds for which no pod of that name was known.
-            Names that are no UID are not ours and stay.
+            Names that are not UIDs are not ours and stay.
         is_current: Whether the API server reports now, and all: otherwise no folder is removed.
     """
     known = {pod.uid: pod for pod in pods if UID.fullmatch(pod.uid)}
@@ -190,13 +190,13 @@ class Warnings:
         silent_ns = now_ns - self._running_ns.get(socket.uid, now_ns)
         if not socket.accepted and silent_ns > SILENT_SECONDS * 1e9:
             yield (
-                f"{socket.name} asked for a steps socket and sends nothing: does its engine have "
-                f"PYTHONPATH and {wire.SOCKET_ENVIRONMENT}?"
+                f"{socket.name} requested a steps socket but has sent nothing: check that its "
+                f"engine has PYTHONPATH and {wire.SOCKET_ENVIRONMENT}"
             )
         if socket.flags & wire.NO_DETAILS:
             yield (
-                f"{socket.name} does not say how long its steps take: its engine needs "
+                f"{socket.name} does not report how long its steps take: start its engine with "
                 "--enable-logging-iteration-details"
             )
         if socket.refused:
-            yield f"{socket.name} sent what no engine does, which was refused"
+            yield f"{socket.name} sent data that no engine sends; it was refused"

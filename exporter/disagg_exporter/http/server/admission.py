@@ -1,6 +1,6 @@
 """Selects the connection to end when a new one arrives at the limit, and counts refusals.
 
-A new connection is never refused: otherwise slow clients could keep everybody out for as long as
+A new connection is never refused: otherwise slow clients could keep all others out for as long as
 they like. Instead a connection of the address with the most connections is ended. So clients of one
 address compete only with each other, however many they are; and as the slowest are ended first, a
 client that sends its request at once is answered.
@@ -112,7 +112,7 @@ def is_scarce(descriptor: int, soft_limit: int | None = None) -> bool:
 
 _log = logging.getLogger(__name__)
 _WARN_EVERY_SECONDS = 60.0
-_MOST_WORDS = 200
+_MAX_CHARACTERS = 200
 _TOO_LARGE = (HTTPStatus.REQUEST_URI_TOO_LONG, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
 
@@ -135,16 +135,16 @@ def refusal_of(error: HeadError) -> Refusal:
     return Refusal.TOO_LARGE if error.status in _TOO_LARGE else Refusal.MALFORMED
 
 
-_WORDS = {
-    Refusal.DISPLACED: "of too many connections the slowest of those with the most end",
-    Refusal.NO_THREAD: "no thread is left for it",
+_MESSAGES = {
+    Refusal.DISPLACED: "too many connections: the slowest of the busiest address was closed",
+    Refusal.NO_THREAD: "no thread is free to serve it",
     Refusal.TIMEOUT: "it was too slow",
     Refusal.TOO_LARGE: "its request was too large",
     Refusal.MALFORMED: "its request was malformed",
     Refusal.TLS: "the TLS handshake failed",
-    Refusal.UNAUTHORIZED: "it has shown no name and password, or wrong ones",
-    Refusal.RATE_LIMITED: "requests come more often than rate_limit allows",
-    Refusal.TOO_MANY_GUESSES: "too many passwords to check",
+    Refusal.UNAUTHORIZED: "it sent no name and password, or wrong ones",
+    Refusal.RATE_LIMITED: "more requests arrive than `rate_limit` allows",
+    Refusal.TOO_MANY_GUESSES: "too many passwords are waiting to be checked",
 }
 _BY_STATUS = {
     HTTPStatus.UNAUTHORIZED: Refusal.UNAUTHORIZED,
@@ -176,8 +176,8 @@ class RefusalCounts:
                 self._said_seconds[reason] = now_seconds
         if not silent:
             # The reason may contain text of the peer's choice, such as a certificate's names.
-            told = "".join(char if char.isprintable() else "?" for char in why)[:_MOST_WORDS]
-            _log.warning("metrics page: %s is refused: %s", address, told or _WORDS[reason])
+            text = "".join(char if char.isprintable() else "?" for char in why)[:_MAX_CHARACTERS]
+            _log.warning("metrics page: %s is refused: %s", address, text or _MESSAGES[reason])
 
     def read(self) -> dict[str, int]:
         """Return every reason and its count."""

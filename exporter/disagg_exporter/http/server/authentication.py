@@ -70,7 +70,7 @@ class Passwords:
             return known
         # More would wait beyond their deadline, each on its own thread.
         if not self._turns.acquire(blocking=False):
-            raise TooManyGuessesError("too many passwords to check")
+            raise TooManyGuessesError("too many passwords are waiting to be checked")
         try:
             return self._judge(name, password, digest)
         finally:
@@ -150,7 +150,7 @@ class Access:
                 return None
         except TooManyGuessesError:
             later = (("Retry-After", "1"),)
-            busy = b"too many passwords to check\n"
+            busy = b"too many passwords are waiting to be checked\n"
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, busy, later)
         challenge = (("WWW-Authenticate", 'Basic realm="disagg-node", charset="UTF-8"'),)
         return Response(HTTPStatus.UNAUTHORIZED, PLAIN, b"name and password required\n", challenge)

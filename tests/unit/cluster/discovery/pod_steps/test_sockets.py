@@ -288,7 +288,7 @@ async def test_toggling_the_annotation_resets_no_limits(
         assert len({told.key for _, told in heard.told}) <= 65, f"round {at}"
 
     assert [record.message for record in caplog.records] == [
-        f"pod_steps: llm/p-{A[:4]} sent what no engine does, which was refused"
+        f"pod_steps: llm/p-{A[:4]} sent data that no engine sends; it was refused"
     ]
 
 
@@ -303,7 +303,7 @@ async def test_a_requesting_pod_without_steps_is_named(
     heard.keep(A, B)
 
     (record,) = caplog.records
-    assert f"llm/p-{A[:4]} asked for a steps socket and sends nothing" in record.message
+    assert f"llm/p-{A[:4]} requested a steps socket but has sent nothing" in record.message
     sender.close()
 
 
