@@ -75,6 +75,10 @@ class Credentials:
         except OSError as error:
             # OpenSSL's own errors are OSErrors, too, and name no file.
             unread = isinstance(error, ssl.SSLError)
-            why = "not what it should be, in PEM" if unread else f"cannot be read: {error.strerror}"
+            why = (
+                "does not have the expected PEM content"
+                if unread
+                else f"cannot be read: {error.strerror}"
+            )
             raise config_error([Finding(("tls_config", key), why)], str(self.source)) from None
         return context

@@ -24,18 +24,18 @@ class TlsFault(StrEnum):
     text: str
 
     EXPIRED = "certificate_expired", "its certificate has expired"
-    UNTRUSTED = "certificate_untrusted", "its certificate is signed by no authority that we trust"
+    UNTRUSTED = "certificate_untrusted", "its certificate is signed by an unknown authority"
     OTHER_NAME = "certificate_of_another_name", "its certificate is for another name"
     NOT_PINNED = (
         "certificate_not_of_its_file",
-        "its certificate is not the one in the file that it was started with",
+        "its certificate differs from the one in the file that it was started with",
     )
-    WANTS_OURS = "client_certificate_wanted", "it wants a certificate of ours that it trusts"
-    NO_TLS = "plain_server", "it speaks no TLS"
-    TLS_WANTED = "tls_server", "it speaks TLS and was asked in plain HTTP"
+    WANTS_OURS = "client_certificate_wanted", "it requires a client certificate that it trusts"
+    NO_TLS = "plain_server", "it does not use TLS"
+    TLS_WANTED = "tls_server", "it uses TLS, but its address begins with http://"
     HUNG_UP = "closed_unanswered", "it closed the connection without an answer"
-    NO_TRUST = "nobody_trusted", "it speaks TLS, and no CA or certificate to trust is known"
-    UNREADABLE = "trust_unreadable", "what it is to be known by cannot be read"
+    NO_TRUST = "nobody_trusted", "it uses TLS, but no CA or certificate is known to verify it with"
+    UNREADABLE = "trust_unreadable", "a file needed to verify it, or to identify us, cannot be used"
     FAILED = "handshake_failed", "the TLS handshake failed"
 
     def __new__(cls, value: str, text: str = "") -> Self:
@@ -73,8 +73,8 @@ class Trust:
 
     `ca_file` has the certificates of accepted signers; the server's own must be for `server_name`,
     else for the requested host. `pinned` are the server's own certificates in PEM, of which it must
-    present one, whatever the requested host. With `insecure` any server is accepted. `cert_file`
-    and `key_file` are our own, for a server that requires them.
+    present one; the requested host does not matter. With `insecure` any server is accepted.
+    `cert_file` and `key_file` are our own, for a server that requires them.
     """
 
     ca_file: Path | None = None

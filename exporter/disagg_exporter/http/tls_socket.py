@@ -14,7 +14,7 @@ HANDSHAKE = 0x16
 """The first byte of every TLS connection: a handshake record."""
 
 
-class StrangerError(OSError):
+class ForeignCertificateError(OSError):
     """A client with a valid certificate that has none of the required names."""
 
 
@@ -40,14 +40,16 @@ def greet(client: DeadlineTlsSocket, names: frozenset[str]) -> None:
     """Do the handshake; with `names`, the client's certificate must have one of them.
 
     Raises:
-        StrangerError: The certificate has none of the names.
+        ForeignCertificateError: The certificate has none of the names.
         OSError: The handshake failed: another protocol, a timeout, no certificate.
     """
     client.check_deadline()
     client.do_handshake()
     found = frozenset(certificate_names(client.getpeercert() or {}))
     if names and not names & found:
-        raise StrangerError(f"its certificate is for {', '.join(sorted(found)) or 'nobody'}")
+        raise ForeignCertificateError(
+            f"its certificate is for {', '.join(sorted(found)) or 'no name'}"
+        )
 
 
 def plain_name(text: str) -> str:

@@ -93,7 +93,7 @@ def tls_authentication(
             why = getattr(error, "verify_message", "") or error.reason or "no TLS"
             raise RejectedError(RefusalReason.TLS, f"TLS: {why}") from None
         except (ConnectionAbortedError, TimeoutError):
-            why = "it took too long to shake hands"
+            why = "the TLS handshake took too long"
             raise RejectedError(RefusalReason.TOO_SLOW, why) from None
         try:
             caller = _certified(streams[1].get_extra_info("ssl_object"), now.client_names, host)
@@ -108,11 +108,11 @@ def tls_authentication(
 def _certified(tls: ssl.SSLObject, allowed: frozenset[str], host: str) -> Caller:
     """The client of a TLS connection; raises RejectedError if its certificate is not allowed."""
     if tls.selected_alpn_protocol() != "h2":
-        raise RejectedError(RefusalReason.TLS, "TLS: it speaks no HTTP/2 (ALPN h2)")
+        raise RejectedError(RefusalReason.TLS, "TLS: it does not offer HTTP/2 (ALPN h2)")
     certificate = tls.getpeercert() or {}
     names = sorted(certificate_names(certificate)) or _common_names(certificate)
     if allowed and not allowed.intersection(names):
-        why = f"its certificate is for {_shown(names) or 'nobody'}"
+        why = f"its certificate is for {_shown(names) or 'no name'}"
         raise RejectedError(RefusalReason.TLS, why)
     return Caller(f"{f'the certificate of {_shown(names)}' if names else 'a client'} at {host}")
 
@@ -133,5 +133,5 @@ def _common_names(certificate: Mapping[str, Any]) -> list[str]:
 
 def _shown(names: Collection[str]) -> str:
     """Names chosen by the client, made safe for a log line."""
-    told = ", ".join(names)
-    return "".join(char if char.isprintable() else "?" for char in told)[:_MOST_NAME]
+    text = ", ".join(names)
+    return "".join(char if char.isprintable() else "?" for char in text)[:_MOST_NAME]

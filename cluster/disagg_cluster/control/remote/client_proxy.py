@@ -136,7 +136,7 @@ class ClientProxy:
         connection, displaced = self._connections.enter(host, address, loop.time(), end)
         if displaced is not None:
             displaced.end()
-            why = "the slowest of too many connections goes for another"
+            why = "too many connections: the slowest one was closed for a new one"
             self._reject(RefusalReason.TOO_MANY, displaced, why)
         return connection
 
@@ -146,7 +146,7 @@ class ClientProxy:
         try:
             connection.caller = client.caller
             if client.enough and not self._connections.trust(connection):
-                raise RejectedError(RefusalReason.TOO_MANY, "as many are connected as may be")
+                raise RejectedError(RefusalReason.TOO_MANY, "too many clients are connected")
             timeout = asyncio.get_running_loop().call_later(
                 self._seconds, self._time_out, connection, writer
             )

@@ -7,23 +7,22 @@ from pathlib import Path
 
 from disagg_exporter.errors import DisaggError
 
-_OTHER_NAME = "its certificate is for other names: ask by one of them"
-_NOBODY = "nobody listens there: `control.grpc.listen` of its node file says where"
-_NO_WAY = "there is no way to that host from here"
+_OTHER_NAME = "its certificate is for other names: use one of them as its address"
+_REFUSED = (
+    "nothing listens at that address: `control.grpc.listen` of its node file has the right one"
+)
+_NO_WAY = "that host cannot be reached from here"
 _NO_ANSWER = "that host does not answer: is a firewall in between?"
-_UNTRUSTED = "its certificate is from no authority that we trust: --ca names its authority"
+_UNTRUSTED = "its certificate is signed by an unknown authority: give its CA file with --ca"
 # Error messages of gRPC (1.85, with BoringSSL), what they mean and what to do.
 _MEANINGS = (
     ("Hostname Verification Check failed", _OTHER_NAME),
     ("is not in peer certificate", _OTHER_NAME),
     ("certificate has expired", "its certificate has expired: renew it there"),
     ("CERTIFICATE_VERIFY_FAILED", _UNTRUSTED),
-    ("WRONG_VERSION_NUMBER", "what listens there speaks no TLS: is it another port?"),
-    (
-        "Connection refused",
-        "nobody listens there: `control.grpc.listen` of its node file says where",
-    ),
-    ("address lookup failed", "there is no host of that name"),
+    ("WRONG_VERSION_NUMBER", "the server at that address does not use TLS: check the port"),
+    ("Connection refused", _REFUSED),
+    ("address lookup failed", "no host has that name"),
     ("Network is unreachable", _NO_WAY),
     ("No route to host", _NO_WAY),
     ("timed out", _NO_ANSWER),
@@ -51,8 +50,10 @@ def unavailable_reason(details: str, cert: Path | None) -> str:
     if not any(words in details for words in _CLOSED):
         return details
     if cert is None:
-        return "it closed the connection: if it asks for a certificate, --cert and --key name ours"
-    return f"it closed the connection: {cert} may not be welcome there; its log says why"
+        return (
+            "it closed the connection: if it requires a client certificate, give --cert and --key"
+        )
+    return f"it closed the connection: {cert} may not be accepted there; its log says why"
 
 
 def check_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> None:
@@ -67,9 +68,7 @@ def check_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> 
         try:
             context.load_verify_locations(cafile=ca)
         except OSError as error:
-            raise CredentialsError(
-                f"{ca}: {_reason(error, 'holds no certificate in PEM')}"
-            ) from None
+            raise CredentialsError(f"{ca}: {_reason(error, 'has no certificate in PEM')}") from None
     if cert is None and key is None:
         return
     if cert is None or key is None:
@@ -79,9 +78,9 @@ def check_certificates(ca: Path | None, cert: Path | None, key: Path | None) -> 
         context.load_cert_chain(cert, key, lambda: b"")
     except OSError as error:
         if isinstance(error, ssl.SSLError) and error.reason == "KEY_VALUES_MISMATCH":
-            other = f"{key}: is the key of another certificate than {cert}"
+            other = f"{key}: does not belong to the certificate {cert}"
             raise CredentialsError(other) from None
-        what = "hold no certificate and key in PEM; a key may not be encrypted"
+        what = "are not a certificate and a key in PEM; the key must not be encrypted"
         raise CredentialsError(f"{cert}, {key}: {_reason(error, what)}") from None
 
 

@@ -157,7 +157,7 @@ class ControlServer:
         # The token was checked before the call got here.
         if not self._connections.trust(connection):
             self._core.count("unknown", "busy", RefusalReason.TOO_MANY)
-            why = "as many are connected as may be"
+            why = "too many clients are connected"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         return connection
 

@@ -180,25 +180,25 @@ def _error(engine: EngineView) -> str:
 _WHERE = "under its own `tls:` in the node file, or `attach: tls:` for all"
 _STEPS = {
     TlsFault.EXPIRED: "renew the certificate of {engine}",
-    TlsFault.UNTRUSTED: f"name who signs it: `ca_file:` {_WHERE}",
-    TlsFault.OTHER_NAME: f"say for which name it is: `server_name:` {_WHERE}",
+    TlsFault.UNTRUSTED: f"name the authority that signs it: `ca_file:` {_WHERE}",
+    TlsFault.OTHER_NAME: f"give the name in its certificate: `server_name:` {_WHERE}",
     TlsFault.NOT_PINNED: (
-        "restart {engine}, so that it takes up the certificate in its file; "
-        "is it not {engine} that answers there?"
+        "restart {engine}, so that it loads the certificate in its file; if that does not help, "
+        "check whether another server answers at its address"
     ),
-    TlsFault.WANTS_OURS: f"name a certificate of ours: `cert_file:` and `key_file:` {_WHERE}",
+    TlsFault.WANTS_OURS: f"give a client certificate: `cert_file:` and `key_file:` {_WHERE}",
     TlsFault.NO_TLS: "list its address as http://",
     TlsFault.TLS_WANTED: "list its address as https:// under `attach: endpoints:`",
     TlsFault.HUNG_UP: (
-        "look at the log of {engine}; where it speaks TLS, list its address as https://, and where "
-        "it wants a certificate of ours, name it: `tls: cert_file: key_file:`"
+        "look at the log of {engine}; if it uses TLS, list its address as https://; if it requires "
+        "a client certificate, give one: `tls: cert_file: key_file:`"
     ),
     TlsFault.NO_TRUST: (
         f"run as root or as its user, so that its own certificate file can be read, or name "
-        f"`ca_file:` {_WHERE}; `insecure: true` believes anybody"
+        f"`ca_file:` {_WHERE}; `insecure: true` accepts any server"
     ),
     TlsFault.UNREADABLE: "the daemon's log says which file, and why",
-    TlsFault.FAILED: "the daemon's log says what OpenSSL thinks of it",
+    TlsFault.FAILED: "the daemon's log has OpenSSL's reason",
 }
 
 
@@ -215,7 +215,6 @@ def tls_faults(engine: EngineView) -> Iterator[Diagnosis]:
 def unverified_engines(engine: EngineView) -> Iterator[Diagnosis]:
     """Yield engines that any server could impersonate."""
     if engine.verified == Verified.INSECURE:
-        what = f"{engine.engine} is asked by TLS, and not verified (`insecure: true`)"
-        yield Diagnosis(
-            Level.BETTER, what, f"name who signs its certificate: `ca_file:` {_WHERE}", 1
-        )
+        what = f"{engine.engine} is read over TLS, but not verified (`insecure: true`)"
+        step = f"name the authority that signs its certificate: `ca_file:` {_WHERE}"
+        yield Diagnosis(Level.BETTER, what, step, gain=1)

@@ -230,7 +230,7 @@ def _context(trust: Trust, verified: Verified, pinned: Sequence[bytes]) -> ssl.S
     except OSError as error:
         # OpenSSL's errors are OSErrors too, and name no file.
         unread = isinstance(error, ssl.SSLError)
-        why = "not what it should be, in PEM" if unread else error.strerror
+        why = "does not have the expected PEM content" if unread else error.strerror
         raise TlsError(TlsFault.UNREADABLE, f"{reading or 'its certificate'}: {why}") from None
     return context
 
@@ -242,7 +242,7 @@ def _certificates(pems: Iterable[bytes]) -> tuple[bytes, ...]:
     """
     found = tuple(der for pem in pems if (der := server_certificate(pem)) is not None)
     if not found:
-        raise TlsError(TlsFault.UNREADABLE, "its certificate file holds none in PEM")
+        raise TlsError(TlsFault.UNREADABLE, "its certificate file has no certificate in PEM")
     return found
 
 

@@ -61,14 +61,14 @@ HERE = "127.0.0.1:{port}"
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (RemoteDaemon(HERE, Path("other-ca.pem")), "--ca names its authority"),
-        (RemoteDaemon(HERE), "--ca names its authority"),
+        (RemoteDaemon(HERE, Path("other-ca.pem")), "give its CA file with --ca"),
+        (RemoteDaemon(HERE), "give its CA file with --ca"),
         (RemoteDaemon("localhost.localdomain.invalid:{port}", Path("ca.pem")), "no host"),
-        (RemoteDaemon("127.0.0.1:1", Path("ca.pem")), "nobody listens there"),
-        (RemoteDaemon(HERE, Path("ca.pem")), "--cert and --key name ours"),
+        (RemoteDaemon("127.0.0.1:1", Path("ca.pem")), "nothing listens at that address"),
+        (RemoteDaemon(HERE, Path("ca.pem")), "give --cert and --key"),
         (
             RemoteDaemon(HERE, Path("ca.pem"), Path("stranger.pem"), Path("stranger.pem")),
-            "stranger.pem may not be welcome there; its log says why",
+            "stranger.pem may not be accepted there; its log says why",
         ),
     ],
 )
@@ -114,16 +114,16 @@ def test_a_wrong_token_and_a_missing_token_are_reported_differently(
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (RemoteDaemon(HERE, Path("garbage.pem")), "garbage.pem: holds no certificate in PEM"),
+        (RemoteDaemon(HERE, Path("garbage.pem")), "garbage.pem: has no certificate in PEM"),
         (RemoteDaemon(HERE, Path("gone.pem")), "gone.pem: cannot be read: No such file"),
         (RemoteDaemon(HERE, None, Path("cert.pem")), "--cert and --key"),
         (
             RemoteDaemon(HERE, None, Path("cert.pem"), Path("other-key.pem")),
-            "other-key.pem: is the key of another certificate than cert.pem",
+            "other-key.pem: does not belong to the certificate cert.pem",
         ),
         (
             RemoteDaemon(HERE, None, Path("garbage.pem"), Path("key.pem")),
-            "garbage.pem, key.pem: hold no certificate and key in PEM",
+            "garbage.pem, key.pem: are not a certificate and a key in PEM",
         ),
     ],
 )

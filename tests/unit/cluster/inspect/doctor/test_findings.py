@@ -169,12 +169,12 @@ def test_a_tls_fault_is_reported_completely() -> None:
             "renew the certificate of vllm-8000",
         ),
         (
-            "vllm-8000 is not read: its certificate is signed by no authority that we trust",
-            "name who signs it: `ca_file:` under its own `tls:` in the node file, "
+            "vllm-8000 is not read: its certificate is signed by an unknown authority",
+            "name the authority that signs it: `ca_file:` under its own `tls:` in the node file, "
             "or `attach: tls:` for all",
         ),
         (
-            "vllm-8000 is not read: it speaks TLS and was asked in plain HTTP",
+            "vllm-8000 is not read: it uses TLS, but its address begins with http://",
             "list its address as https:// under `attach: endpoints:`",
         ),
     ]
@@ -203,7 +203,7 @@ def test_only_sglang_is_reported_to_need_an_option_for_its_page() -> None:
 def test_an_unverified_engine_is_reported() -> None:
     [found] = of(Level.BETTER, engine(verified="insecure"))
 
-    assert found.what == "vllm-8000 is asked by TLS, and not verified (`insecure: true`)"
+    assert found.what == "vllm-8000 is read over TLS, but not verified (`insecure: true`)"
     assert of(Level.BETTER, engine(verified="pinned")) == []
 
 

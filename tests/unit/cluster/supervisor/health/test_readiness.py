@@ -318,15 +318,15 @@ def test_a_worker_that_serves_tls_is_probed_by_tls(tmp_path: Path) -> None:
     assert probed(wants, ours.probing, "/health").health is Health.HEALTHY
     assert probed(server_context(), anybody, "/sick").why == "/sick answers 503"
     for unasked, why in (
-        (probed(wants, anybody, "/health"), "wants a certificate of ours"),
-        (probed(None, anybody, "/health"), "speaks no TLS"),
+        (probed(wants, anybody, "/health"), "requires a client certificate"),
+        (probed(None, anybody, "/health"), "does not use TLS"),
         (probed(wants, Trust(insecure=True, cert_file=tmp_path / "gone"), "/health"), "gone"),
     ):
         assert (unasked.health, why in unasked.why) == (Health.UNDECIDED, True), unasked
 
 
 def test_another_process_on_the_port_is_foreign_whatever_its_tls() -> None:
-    unasked = ProbeResponse(why="it speaks no TLS", was_asked=False)
+    unasked = ProbeResponse(why="it does not use TLS", was_asked=False)
     target = ProbeTarget(8000, "tiny", tls=Trust(insecure=True))
 
     found = judge(ProbeFacts(target, unasked, Owner.OTHER, frozenset({7}), None))
