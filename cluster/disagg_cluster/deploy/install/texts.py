@@ -20,54 +20,54 @@ SystemCallArchitectures=native
 
 _UNIT = """\
 # Written by `disagg-node install`. Keep changes of your own in a drop-in
-# (systemctl edit disagg-node), which no later install touches.
+# (systemctl edit disagg-node): later installs leave it alone.
 [Unit]
 Description=disagg-node: GPU-seconds of LLM inference by phase
 Wants=network-online.target
 After=network-online.target nvidia-persistenced.service
-# The engines need a daemon: it is started again for ever.
+# Restarted without a limit: the engines need a daemon.
 StartLimitIntervalSec=0
 
 [Service]
-# It tells when it serves, how it goes and, again and again, that it lives; by itself only.
+# The daemon reports readiness, status and watchdog pings; only its main process may do so.
 Type=notify
 NotifyAccess=main
 TimeoutStartSec=300
-# A daemon whose loop or whose supervision is stuck is ended and started again; its engines go on.
+# A daemon whose loop or supervision hangs is killed and restarted; its engines keep running.
 WatchdogSec=60
 User={user}
 ExecStart={program} start --quiet --config {node_file}
-# SIGHUP has it look anew at its web-config file.
+# SIGHUP makes it read its web-config file again.
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=on-failure
 RestartSec=2
-# 2 is a wrong node file: starting again does not mend it.
+# 2 means an invalid node file: a restart would not help.
 RestartPreventExitStatus=2
 
-# The engines are children of the daemon and outlive it: only the daemon is told to end, and what
-# it leaves behind is adopted by the next one, by the journal in its runtime folder.
+# The engines are children of the daemon and outlive it. Only the daemon is signalled to stop; the
+# next one adopts the engines that it leaves running, by the journal in the runtime directory.
 KillMode=process
 TimeoutStopSec={stop_seconds}
 Delegate=yes
-# The daemon in a group of its own, so that it can limit those of its workers (systemd 254).
+# The daemon gets its own control group, so that it can limit those of its workers (systemd 254).
 DelegateSubgroup=daemon
-# An engine that takes too much memory ends alone.
+# An engine that runs out of memory is killed alone.
 OOMPolicy=continue
 RuntimeDirectory=disagg-node
 RuntimeDirectoryPreserve=yes
 RuntimeDirectoryMode=0700
 UMask=0077
 
-# Variables for the daemon and its engines, such as HF_TOKEN; the file may be missing.
+# Environment variables for the daemon and its engines, such as HF_TOKEN; the file is optional.
 EnvironmentFile=-{environment}
 # RDMA pins memory, and a server has many connections.
 LimitMEMLOCK=infinity
 LimitNOFILE=1048576
 
-# What engines live with. Not here, because it breaks them: PrivateDevices and DeviceAllow (GPUs),
-# ProtectKernelModules (nvidia-modprobe), MemoryDenyWriteExecute (compiled kernels), PrivateTmp (an
-# adopted engine would see another /tmp), ProtectHome (models), ProtectClock (closes all devices),
-# ProtectKernelLogs (Xid errors are read there).
+# Hardening that engines tolerate. Left out, because they break engines: PrivateDevices and
+# DeviceAllow (GPUs), ProtectKernelModules (nvidia-modprobe), MemoryDenyWriteExecute (compiled
+# kernels), PrivateTmp (an adopted engine would see another /tmp), ProtectHome (models),
+# ProtectClock (closes all devices), ProtectKernelLogs (Xid errors are read there).
 ProtectSystem=full
 {hardening}
 [Install]
@@ -110,16 +110,16 @@ def _word(path: Path) -> str:
 
 
 _STARTER = """\
-# The node file; `disagg-node config check` explains what is wrong with it, docs/node-file.md what
-# it may say.
+# The node file. `disagg-node config check` reports mistakes in it; docs/node-file.md explains its
+# keys.
 node: {node}
 {cluster}run_dir: /run/disagg-node
-on_sigterm: leave # an upgrade or a restart of the daemon leaves the engines serving
+on_sigterm: leave # engines keep serving while the daemon is upgraded or restarted
 
 # Engines that something else starts on this node are found and measured (docs/attach.md).
 attach: {{}}
 
-# Those that the daemon is to start itself:
+# Engines that the daemon starts itself:
 # workers:
 #   - name: prefill-0
 #     role: prefill
