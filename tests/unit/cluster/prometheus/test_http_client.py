@@ -220,8 +220,8 @@ def test_a_truncated_or_endless_page_is_an_error(rest: bytes, told: str) -> None
     ("text", "told"),
     [
         ("tls_config: {ca_file: gone.pem}\n", "tls_config.ca_file: cannot be read"),
-        ("tls_config: {ca_file: word}\n", "tls_config.ca_file: not what it should be"),
-        ("tls_config: {cert_file: ca.pem}\n", "tls_config.cert_file: not what it should be"),
+        ("tls_config: {ca_file: word}\n", "tls_config.ca_file: does not have the expected"),
+        ("tls_config: {cert_file: ca.pem}\n", "tls_config.cert_file: does not have the expected"),
     ],
 )
 def test_unusable_files_are_reported(text: str, told: str, tmp_path: Path) -> None:
