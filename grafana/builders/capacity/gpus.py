@@ -122,7 +122,7 @@ def needed() -> Row:
                 Column("E", "Short", unit="short"),
             ],
             sort="Role",
-            none="no planner, or it made no plan",
+            none="no planner runs, or it has made no plan yet",
         ),
     ]
 
@@ -148,7 +148,7 @@ def wasted() -> Row:
             "Mean number of GPUs, by role, that the load of the last seven days did not need, as "
             "if today's GPUs had run all that time. Good: near 0. Empty where this is unknown.",
             [Ask(f"sum by (role) (disagg_plan_wasted_gpus{{{M}}})", "{{role}}")],
-            none="no planner, or the last week is not known",
+            none="no planner runs, or it has no data of the last week",
             decimals=1,
             width=QUARTER,
             at_least=1,
@@ -176,7 +176,7 @@ def wasted() -> Row:
                     "{{phase}} {{horizon}}",
                 )
             ],
-            none="no forecast is old enough to be judged",
+            none="no forecast is old enough to be evaluated yet",
             unit="percentunit",
             steps=limit(FORECAST_ERROR),
             width=QUARTER,

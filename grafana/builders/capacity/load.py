@@ -57,7 +57,7 @@ def ahead() -> Row:
                 Column("reason", "Reason"),
             ],
             sort="Role",
-            none="no planner, or nothing is undecided",
+            none="nothing is undecided, or no planner runs",
             width=HALF,
             runbooks=("DisaggPlanUndecided",),
         ),
@@ -85,7 +85,7 @@ def _band(phase: str) -> Any:
         filled=0,
         colours={phase: PHASES[phase], "95 %": GREY, "median": GREY, "5 %": GREY},
         dashed="median",
-        none="no token of what is chosen above was computed in this time",
+        none="no tokens in this time range for the selection above",
         runbooks=("DisaggPlanErrorLarge",),
     )
     band = [value("custom.fillBelowTo", "5 %"), value("custom.fillOpacity", 20)]

@@ -27,7 +27,7 @@ def split() -> Row:
             [Ask(ratio_of_this_moment())],
             decimals=2,
             width=THIRD,
-            none="nothing decodes",
+            none="no decode work",
         ),
         numbers(
             "P:D, 5 minutes",
@@ -38,7 +38,7 @@ def split() -> Row:
             [Ask(ratio(slow, C))],
             decimals=2,
             width=THIRD,
-            none="nothing decodes",
+            none="no decode work",
         ),
         numbers(
             "Prefill share, 5 minutes",
@@ -83,7 +83,7 @@ def split() -> Row:
             filled=0,
             at_least=1,
             log=2,
-            none="not a prefill and a decode pool, or drivers do not tell activity",
+            none="no prefill or no decode pool, or the drivers do not report activity",
         ),
         lines(
             "Prefill share of GPU time",
@@ -123,7 +123,7 @@ def fullness() -> Row:
             at_least=1,
             steps=FULLNESS,
             colours=ROLES,
-            none="no limit is learned yet: it takes load",
+            none="no capacity limit is known yet: engines need some minutes of load",
             runbooks=(
                 "DisaggPoolFull",
                 "DisaggPoolAtCapacity",
@@ -143,7 +143,7 @@ def fullness() -> Row:
             filled=0,
             both_sides=2,
             steps=((None, "orange"), (-IMBALANCE_LOG2, "orange"), (IMBALANCE_LOG2, "blue")),
-            none="no limits learned, or not a prefill and a decode pool",
+            none="no capacity limits are known yet, or there is no prefill or no decode pool",
             runbooks=("DisaggImbalance",),
         ),
         lines(

@@ -55,7 +55,7 @@ def cost() -> Row:
                 Column("currency", "Currency", width=90),
             ],
             sort="Cost",
-            none="known from five minutes after the first scrape on",
+            none="available five minutes after the first scrape",
             height=6,
         ),
         lines(
@@ -67,7 +67,7 @@ def cost() -> Row:
             height=7,
             stacked=True,
             colours=by_phase,
-            none="no node names a price: gpu_price in the node file",
+            none="no node has a price: set gpu_price in the node file",
         ),
         lines(
             "Cost of a million tokens",
@@ -80,6 +80,6 @@ def cost() -> Row:
             log=10,
             filled=0,
             colours=by_phase,
-            none="no node names a price, or no tokens",
+            none="no node has a price (gpu_price in the node file), or no tokens",
         ),
     ]

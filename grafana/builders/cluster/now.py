@@ -45,7 +45,7 @@ def verdicts() -> Row:
             height=6,
             stacked=True,
             colours=PHASES,
-            none="no node of these clusters is scraped",
+            none="no node of these clusters is scraped: see docs/prometheus.md",
         ),
         rows(
             "Models",
@@ -87,7 +87,7 @@ def verdicts() -> Row:
             ],
             sort="TTFT cost",
             height=6,
-            none="what engines can take is not learned yet: it takes some minutes of load",
+            none="no capacity is known yet: engines need some minutes of load",
             runbooks=("DisaggImbalance", "DisaggPoolFull", "DisaggPoolFilling"),
         ),
     ]
@@ -106,7 +106,7 @@ def figures() -> Row:
             unit="percentunit",
             decimals=0,
             steps=FULLNESS,
-            none="not learned",
+            none="not known yet",
             runbooks=("DisaggPoolFull", "DisaggPoolFilling"),
         ),
         numbers(
@@ -118,7 +118,7 @@ def figures() -> Row:
             unit="percentunit",
             decimals=0,
             steps=FULLNESS,
-            none="not learned",
+            none="not known yet",
         ),
         numbers(
             "Users' TTFT, p95",
@@ -127,7 +127,7 @@ def figures() -> Row:
             [Ask(f"topk (1, {first}{{{C}}})", "{{model_name}}")],
             unit="s",
             steps=limit(TTFT_SECONDS, below="green"),
-            none="not told",
+            none="not reported",
             runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
         ),
         numbers(
@@ -138,7 +138,7 @@ def figures() -> Row:
             unit="s",
             steps=limit(ITL_SECONDS, below="green"),
             width=3,
-            none="no request",
+            none="no requests",
             runbooks=("DisaggItlBurnFast", "DisaggItlBurnSlow"),
         ),
         numbers(
@@ -154,7 +154,7 @@ def figures() -> Row:
                 Ask(price_of_tokens(C), "{{phase}} {{currency}} / M"),
             ],
             width=6,
-            none="no price",
+            none="gpu_price not set",
         ),
         numbers(
             "Alerts now",
@@ -172,7 +172,7 @@ def figures() -> Row:
             width=3,
             decimals=0,
             steps=((None, "green"), (1, "red")),
-            none="no rules, or no node",
+            none="no alert rules, or no nodes",
         ),
     ]
 
@@ -215,7 +215,7 @@ def waste() -> Row:
             decimals=1,
             width=6,
             steps=((None, "green"), (0.01, "yellow"), (FOREIGN_SHARE, "red")),
-            none="no decode pool at work",
+            none="no decode pool has work",
             runbooks=("DisaggDecodeLeakage",),
         ),
         numbers(
@@ -231,6 +231,6 @@ def waste() -> Row:
             ],
             decimals=2,
             width=6,
-            none="no price",
+            none="gpu_price not set",
         ),
     ]

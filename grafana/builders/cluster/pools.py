@@ -35,7 +35,7 @@ def pools() -> Row:
             decimals=1,
             colours={**PHASES, **POOLS},
             dashed=".*pool$",
-            none="no node of these clusters is scraped",
+            none="no node of these clusters is scraped: see docs/prometheus.md",
         ),
         lines(
             "Pool occupancy",
@@ -73,7 +73,7 @@ def pools() -> Row:
             top=1,
             filled=0,
             colours=UNITS,
-            none="drivers do not tell the activity of these GPUs",
+            none="the drivers do not report the activity of these GPUs",
         ),
         lines(
             "Work of the other phase",
@@ -89,7 +89,7 @@ def pools() -> Row:
             width=HALF,
             at_least=0.05,
             colours={"prefill in the decode pool": BLUE, "decode in the prefill pool": ORANGE},
-            none="no pool of one phase is at work",
+            none="no pool of a single phase has work",
             steps=limit(FOREIGN_SHARE),
             runbooks=("DisaggDecodeLeakage", "DisaggPrefillGenerating"),
         ),
@@ -132,14 +132,14 @@ def idle() -> Row:
             "`no_request` is spare capacity. `host_gap` is the pause between steps while requests "
             "are there: the host is too slow. Bad: much idle time here while the decode pool is "
             "full.",
-            none="no prefill pool, or it never rests",
+            none="no prefill pool, or it is never idle",
         ),
         _idle_of(
             "Idle in the decode pool",
             '="decode"',
             "`kv_wait` is bad: requests are there, but their KV has not arrived, so prefill or "
             "the network holds decode up. `no_request` is spare capacity.",
-            none="no decode pool, or it never rests",
+            none="no decode pool, or it is never idle",
             runbook="DisaggPoolStarving",
         ),
         _idle_of(
@@ -147,7 +147,7 @@ def idle() -> Row:
             '!~"prefill|decode"',
             "`no_request` and `host_gap` are from mixed engines; `starting` ends within minutes; "
             "a lasting `no_engine` is a GPU that is paid for and unused.",
-            none="every GPU is in the prefill or the decode pool, or none is seen",
+            none="every GPU is in the prefill or the decode pool, or no GPU is visible",
             stacked=False,
             runbook="DisaggGpuUnassigned",
         ),

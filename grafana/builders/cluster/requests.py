@@ -34,7 +34,7 @@ def requests() -> Row:
             width=QUARTER,
             filled=0,
             colours={"arrive": TEAL, "end": GREEN, "refused": RED},
-            none="nobody counts the requests of these models",
+            none="no engine, router or frontend counts the requests of these models",
         ),
         lines(
             "Error rate",
@@ -52,7 +52,7 @@ def requests() -> Row:
             at_least=0.05,
             filled=0,
             colours={"error": RED, "abort": PINK},
-            none="no request ended in this time",
+            none="no request ended in this time range",
         ),
         lines(
             "Request duration, end to end (E2E)",
@@ -68,7 +68,7 @@ def requests() -> Row:
             width=QUARTER,
             filled=0,
             colours=SPREAD,
-            none="told by frontends and routers, or where both pools are on one node",
+            none="needs a frontend or router that reports it, or both pools on one node",
         ),
         lines(
             "Prompt and output lengths",
@@ -84,7 +84,7 @@ def requests() -> Row:
             width=QUARTER,
             filled=0,
             colours={"prompt": BLUE, "output": ORANGE},
-            none="nobody tells the lengths of these models' requests",
+            none="no source reports the lengths of these models' requests",
         ),
     ]
 

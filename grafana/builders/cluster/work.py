@@ -47,7 +47,7 @@ def work() -> Row:
             log=10,
             filled=0,
             colours=PHASES,
-            none="no tokens in this time",
+            none="no tokens in this time range",
         ),
         lines(
             "Energy per million tokens",
@@ -60,7 +60,7 @@ def work() -> Row:
             log=10,
             filled=0,
             colours=PHASES,
-            none="devices report no energy, or no tokens in this time",
+            none="devices report no energy, or no tokens in this time range",
         ),
         lines(
             "Prefill : decode by model",
@@ -119,7 +119,7 @@ def tables() -> Row:
                 Column("F", "GPU-s / M tok", unit="short", decimals=0, width=125),
             ],
             sort="Decode GPUs",
-            none="no work in this time",
+            none="no work in this time range",
             width=15,
             height=6,
         ),
@@ -141,7 +141,7 @@ def tables() -> Row:
                 Column("C", "P:D", decimals=2, width=70),
             ],
             sort="GPUs",
-            none="no GPU is seen",
+            none="no GPU is visible",
             width=9,
             height=6,
         ),
@@ -179,7 +179,7 @@ def nodes() -> Row:
                 Column("F", "Busy", bar=GREEN),
             ],
             sort="Busy GPUs",
-            none="no node of these clusters is scraped",
+            none="no node of these clusters is scraped: see docs/prometheus.md",
             height=6,
         )
     ]

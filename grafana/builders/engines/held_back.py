@@ -56,7 +56,7 @@ def held_back() -> Row:
             ],
             sort="Queue",
             width=10,
-            none="no engine here tells the parts of a first token",
+            none="no engine here reports the parts of a first token",
             runbooks=("DisaggBottleneck", "DisaggBottleneckUndecided"),
         ),
         lines(
@@ -73,7 +73,7 @@ def held_back() -> Row:
             steps=limit(_SLOWER),
             tones=ROLE_TONES,
             dashed=OTHERS,
-            none="no engine here reports steps, or none has learned what they cost",
+            none="no engine here reports steps, or their cost is not known yet",
             runbooks=("DisaggBottleneck",),
         ),
         lines(
@@ -93,7 +93,7 @@ def held_back() -> Row:
             at_least=3,
             filled=0,
             colours=QUEUES,
-            none="no engine here has such queues: none of prefill or decode",
+            none="no prefill or decode engine here reports such queues",
         ),
         lines(
             "Host gaps",
@@ -108,6 +108,6 @@ def held_back() -> Row:
             filled=0,
             tones=ROLE_TONES,
             dashed=OTHERS,
-            none="no engine here has a GPU that is seen",
+            none="no engine here has a visible GPU",
         ),
     ]

@@ -32,7 +32,7 @@ def latency() -> Row:
             steps=limit(TTFT_SECONDS),
             tones=ROLE_TONES,
             dashed=OTHERS,
-            none="no first token in this time",
+            none="no first tokens in this time range",
             runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
         ),
         lines(
@@ -51,7 +51,7 @@ def latency() -> Row:
             width=THIRD,
             stacked=True,
             colours=STAGES,
-            none="no engine here tells the parts of a first token",
+            none="no engine here reports the parts of a first token",
         ),
         lines(
             "Time between tokens (ITL), p95",
@@ -65,7 +65,7 @@ def latency() -> Row:
             steps=limit(ITL_SECONDS),
             tones=ROLE_TONES,
             dashed=OTHERS,
-            none="no token in this time",
+            none="no tokens in this time range",
             runbooks=("DisaggItlBurnFast", "DisaggItlBurnSlow"),
         ),
     ]
@@ -117,7 +117,7 @@ def transfers() -> Row:
             at_least=1000,
             filled=0,
             colours=LINKS,
-            none="these GPUs do not tell the traffic of their links",
+            none="these GPUs do not report the traffic of their links",
         ),
         lines(
             "Failed KV transfers a second",

@@ -43,7 +43,7 @@ def limits() -> Row:
             steps=FULLNESS,
             tones=ROLE_TONES,
             dashed=OTHERS,
-            none="no limit is learned yet: it takes load",
+            none="no capacity limit is known yet: engines need some minutes of load",
             runbooks=("DisaggPoolFull",),
         ),
         states(
@@ -61,7 +61,7 @@ def limits() -> Row:
             BOUNDS,
             width=7,
             height=9,
-            none="no engine here is known well enough",
+            none="too little is known of the engines here yet",
         ),
         rows(
             "Learned limits",
@@ -90,6 +90,6 @@ def limits() -> Row:
             ascending=True,
             width=11,
             height=9,
-            none="no limit is learned yet: it takes load",
+            none="no capacity limit is known yet: engines need some minutes of load",
         ),
     ]

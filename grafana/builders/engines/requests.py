@@ -26,7 +26,7 @@ def queues() -> Row:
             filled=0,
             tones=ROLE_TONES,
             dashed=OTHERS,
-            none="no engine here tells its requests",
+            none="no engine here reports its requests",
         )
 
     return "Requests: the highest engines of each role, and the median of the others", [

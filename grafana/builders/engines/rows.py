@@ -98,7 +98,7 @@ def work() -> Row:
             filled=0,
             tones=ROLE_TONES,
             dashed=OTHERS,
-            none="no engine here tells its KV cache",
+            none="no engine here reports its KV cache",
         ),
         lines(
             "Steps a second by kind",
@@ -109,7 +109,7 @@ def work() -> Row:
             decimals=1,
             width=THIRD,
             colours=STEP_KINDS,
-            none="no engine here reports its steps; it takes our plugin, or Dynamo",
+            none="no engine here reports its steps: install our plugin, or use Dynamo",
         ),
         lines(
             "Mean time of a step by kind",
@@ -128,7 +128,7 @@ def work() -> Row:
             width=THIRD,
             filled=0,
             colours=STEP_KINDS,
-            none="no engine here reports its steps; it takes our plugin, or Dynamo",
+            none="no engine here reports its steps: install our plugin, or use Dynamo",
         ),
         lines(
             "Tokens a second by phase",

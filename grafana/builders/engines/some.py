@@ -19,7 +19,7 @@ def some_report() -> Row:
     )
     count = f"({BY_ROLE} ({rate('disagg_engine_kv_transfers_total')}) > 0)"
     no_transfer = "no engine here counts KV transfers"
-    not_known = "told of engines that report steps, of models and GPUs that are known"
+    not_known = "needs engines that report steps, and known models and GPUs"
     tones = ROLE_TONES
 
     return "What only some engines report", [

@@ -73,7 +73,7 @@ def _now() -> Row:
             decimals=1,
             width=QUARTER,
             steps=((None, "green"), (30, "yellow"), (WATERMARK_SECONDS, "red")),
-            none="no GPU seen",
+            none="no GPU visible",
             runbooks=("DisaggWatermarkLag",),
         ),
         numbers(

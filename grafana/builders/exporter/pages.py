@@ -141,7 +141,7 @@ def scrapes() -> Row:
                 Column("D", "Restarts", decimals=0),
                 Column("E", "Lost records", decimals=0),
             ],
-            none="no GPU is seen",
+            none="no GPU is visible",
             sort="Watermark lag",
             height=6,
         ),

@@ -83,7 +83,7 @@ def _clusters() -> Row:
                 Column("currency", "Currency", width=80),
             ],
             sort="Used",
-            none="what engines can take is not learned in any cluster yet",
+            none="no capacity is known in any cluster yet: engines need some minutes of load",
             height=10,
         ),
     ]
@@ -102,7 +102,7 @@ def _over_time() -> Row:
             at_least=1,
             filled=0,
             steps=FULLNESS,
-            none="no limit is learned yet: it takes load",
+            none="no capacity limit is known yet: engines need some minutes of load",
             runbooks=("DisaggPoolFull", "DisaggPoolFilling"),
         ),
         lines(
@@ -113,7 +113,7 @@ def _over_time() -> Row:
             unit="s",
             filled=0,
             steps=limit(TTFT_SECONDS),
-            none="no first token in this time, or nobody tells users' waits",
+            none="no first tokens in this time range, or no source reports users' waits",
             runbooks=("DisaggTtftBurnFast", "DisaggTtftBurnSlow"),
         ),
         lines(
@@ -128,7 +128,7 @@ def _over_time() -> Row:
             ],
             decimals=1,
             stacked=True,
-            none="no work in this time",
+            none="no work in this time range",
         ),
         lines(
             "Cost of an hour of each cluster",
@@ -136,6 +136,6 @@ def _over_time() -> Row:
             [Ask(f"sum by (cluster, currency) ({_COST}{{{C}}})", "{{cluster}} {{currency}}")],
             decimals=2,
             stacked=True,
-            none="no node names a price: gpu_price in the node file",
+            none="no node has a price: set gpu_price in the node file",
         ),
     ]

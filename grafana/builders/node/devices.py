@@ -34,7 +34,7 @@ def devices() -> Row:
             height=9,
             filled=0,
             tones=ROLE_TONES,
-            none="no device here tells it",
+            none="no device here reports it",
         ),
         lines(
             "Power",
@@ -48,7 +48,7 @@ def devices() -> Row:
             height=9,
             filled=0,
             tones=ROLE_TONES,
-            none="no device here tells it",
+            none="no device here reports it",
         ),
         lines(
             "Temperature",
@@ -88,7 +88,7 @@ def devices() -> Row:
             height=9,
             filled=0,
             tones=ROLE_TONES,
-            none="no device here tells it",
+            none="no device here reports it",
         ),
     ]
 
@@ -123,7 +123,7 @@ def activity() -> Row:
             top=1,
             filled=0,
             colours=UNITS,
-            none="drivers do not tell the activity of these GPUs",
+            none="the drivers do not report the activity of these GPUs",
         ),
         lines(
             "Power by phase",
@@ -154,7 +154,7 @@ def activity() -> Row:
             height=9,
             at_least=1,
             colours=THROTTLING,
-            none="drivers do not tell throttling",
+            none="the drivers do not report throttling",
             runbooks=("DisaggGpuThrottled",),
         ),
     ]

@@ -21,7 +21,7 @@ def driver() -> Row:
             "than on other GPUs of the same kind at the same work; heat or a power limit.",
             [Ask(mean("disagg_gpu_sm_clock_hertz"), BY_ROLE)],
             tones=ROLE_TONES,
-            none="no device here tells its clock",
+            none="no device here reports its clock",
             unit="hertz",
             decimals=2,
             width=THIRD,

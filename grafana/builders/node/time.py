@@ -113,7 +113,7 @@ def gpus() -> Row:
             "violet is unobserved.",
             [Ask(main_use(), NAMED)],
             PHASES,
-            none="no GPU of this node is seen",
+            none="no GPU of this node is visible",
         ),
         lines(
             "What this node's GPUs do",
@@ -127,7 +127,7 @@ def gpus() -> Row:
             stacked=True,
             height=11,
             colours=PHASES,
-            none="no GPU of this node is seen",
+            none="no GPU of this node is visible",
         ),
         rows(
             "Each GPU over the whole time shown",
@@ -152,7 +152,7 @@ def gpus() -> Row:
             ascending=True,
             width=12,
             height=11,
-            none="no GPU of this node is seen",
+            none="no GPU of this node is visible",
         ),
     ]
 
@@ -171,7 +171,7 @@ def lost() -> Row:
             # Unattributed and unobserved time is mostly 0, which a stack would hide.
             stacked=bool(kept),
             colours=REASONS,
-            none="nothing of it in this time",
+            none="none in this time range",
             runbooks=[runbook] if runbook else (),
         )
 

@@ -42,6 +42,6 @@ def alerts(matchers: str) -> Row:
                 Column("gpu", "GPU"),
             ],
             sort="Severity",
-            none="nothing fires",
+            none="no alert fires",
         )
     ]
