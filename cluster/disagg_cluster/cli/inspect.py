@@ -98,8 +98,8 @@ def _doctor_json(findings: Sequence[Diagnosis]) -> str:
     from disagg_cluster.inspect.doctor.findings import next_step
 
     step = next_step(tuple(findings))
-    told = [{"level": each.level, "what": each.what, "step": each.step} for each in findings]
-    return json.dumps({"findings": told, "next": step.step if step else None}, indent=2)
+    shown = [{"level": each.level, "what": each.what, "step": each.step} for each in findings]
+    return json.dumps({"findings": shown, "next": step.step if step else None}, indent=2)
 
 
 _EVERY_SECONDS = 2.0
@@ -138,8 +138,8 @@ def phases(
                 click.echo(phase_table.as_json(rows, shares, indent=None if watch else 2))
             else:
                 click.echo(phase_table.as_text(rows, wide=wide, painted=_painted))
-                if shares is not None and (told := phase_table.verdict_text(shares)):
-                    click.echo(told)
+                if shares is not None and (verdict := phase_table.verdict_text(shares)):
+                    click.echo(verdict)
                 if shares is not None:
                     click.echo(phase_table.when_text(shares), err=True)
             if not watch:

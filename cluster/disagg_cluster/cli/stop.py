@@ -55,25 +55,25 @@ def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) 
     if workers and (daemon is None or daemon.ended):
         ended = end_workers(folder, _say, ports)
     left = [(entry.worker, entry.pid) for entry in left_behind(folder)]
-    strangers = unnamed(folder, [pid for _, pid in left])
+    others = unnamed(folder, [pid for _, pid in left])
     if as_json:
         outcome = {
             "run_dir": str(folder.path),
             "daemon": None if daemon is None else _without_name(daemon),
             "workers": [{"worker": each.name, **_without_name(each)} for each in ended],
             "left": [{"worker": worker, "pid": pid} for worker, pid in left],
-            "unnamed": [{"worker": worker, "pid": pid} for worker, pid in strangers],
+            "unnamed": [{"worker": worker, "pid": pid} for worker, pid in others],
         }
         click.echo(json.dumps(outcome, indent=2))
-    elif not (daemon or ended or left or strangers):
+    elif not (daemon or ended or left or others):
         click.echo(f"nothing runs in {folder.path}")
     for worker, pid in left:
         hint = "" if workers else "; --workers ends it"
         _say(f"{worker} (pid {pid}): still runs{hint}")
-    for worker, pid in strangers:
+    for worker, pid in others:
         hint = "it is left alone" if workers else "--workers ends it if it is ours"
         _say(f"pid {pid} writes the log of {worker}, but no journal names it: {hint}")
-    if left or strangers or not (daemon is None or daemon.ended):
+    if left or others or not (daemon is None or daemon.ended):
         raise click.exceptions.Exit(1)
 
 

@@ -49,8 +49,10 @@ class WaitReports:
             if not waits or since is None or states.get(worker.worker) != worker.state:
                 self._reported.pop(worker.worker, None)
                 continue
-            state, told = self._reported.get(worker.worker, ("", 0.0))
-            due = since + FIRST_SECONDS if state != worker.state else told + EVERY_SECONDS
+            state, reported_seconds = self._reported.get(worker.worker, ("", 0.0))
+            due = (
+                since + FIRST_SECONDS if state != worker.state else reported_seconds + EVERY_SECONDS
+            )
             if now_seconds < due:
                 continue
             self._reported[worker.worker] = worker.state, now_seconds

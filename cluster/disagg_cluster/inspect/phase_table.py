@@ -129,16 +129,18 @@ def as_text(
     `painted` colours the displayed text of a state for a terminal.
     """
     titles, cells_of = (_TITLES, _cells) if wide else (_NARROW_TITLES, _narrow_cells)
-    told = ((row.state, cells_of(row)) for row in rows)
-    return columns([titles, *((*cells[:-1], painted(state, cells[-1])) for state, cells in told)])
+    lines = ((row.state, cells_of(row)) for row in rows)
+    return columns([titles, *((*cells[:-1], painted(state, cells[-1])) for state, cells in lines)])
 
 
 def verdict_text(shares: NodeShares) -> str:
     """Return the verdicts on the pools, one line per model; empty where nothing is known."""
-    told = {model: "; ".join(words) for model, words in shares.verdicts.items() if words}
-    if len(told) == 1:
-        return "".join(told.values())
-    named = (("/".join(filter(None, (space, name))), text) for (name, space), text in told.items())
+    verdicts = {model: "; ".join(words) for model, words in shares.verdicts.items() if words}
+    if len(verdicts) == 1:
+        return "".join(verdicts.values())
+    named = (
+        ("/".join(filter(None, (space, name))), text) for (name, space), text in verdicts.items()
+    )
     return "\n".join(f"{name or 'model not known'}: {text}" for name, text in named)
 
 
@@ -162,9 +164,9 @@ def as_json(
         "made_at": booked.made_at or None,
         "window_seconds": booked.window_seconds if booked.made_at else None,
     }
-    told = booked.verdicts
+    verdicts = booked.verdicts
     listed = (
-        asdict(row) | {"verdicts": told.get((row.model_name, row.namespace), ())} | when
+        asdict(row) | {"verdicts": verdicts.get((row.model_name, row.namespace), ())} | when
         for row in rows
     )
     return json.dumps(list(listed), indent=indent)

@@ -151,9 +151,9 @@ class HttpSession:
         except TimeoutError:
             raise TransportError(too_late) from None
         try:
-            told = b"" if answer.status_code == 200 else self._body(answer, max_bytes)
+            error_body = b"" if answer.status_code == 200 else self._body(answer, max_bytes)
             lines = self._lines(answer, max_bytes, too_late)
-            yield StreamedResponse(answer.status_code, told, lines)
+            yield StreamedResponse(answer.status_code, error_body, lines)
         finally:
             answer.close()
             # A kept connection would keep its deadline, too.

@@ -53,9 +53,9 @@ class RequestFlow:
         self.transfer = transfer
         self.router_seconds = self.before_entry_seconds = self.before_decode_seconds = 0.0
         self._router_free_ns = self._in_router = 0
-        tells = cluster.router_tells_queue
+        reports_queue = cluster.router_tells_queue
         self.front = FrontendPage(
-            cluster.engines[0].model.name, (lambda: self.queued) if tells else None
+            cluster.engines[0].model.name, (lambda: self.queued) if reports_queue else None
         )
         self.completed = 0
         self.failed = 0

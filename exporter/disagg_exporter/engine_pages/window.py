@@ -130,7 +130,7 @@ def serving_counts(serving: ServingCounts) -> tuple[float | None, ...]:
     histograms = (getattr(serving, name) for name in _HISTOGRAMS)
     return (
         *map(serving.totals.get, _COUNTS),
-        *(None if told is None else told.total for told in histograms),
+        *(None if histogram is None else histogram.total for histogram in histograms),
     )
 
 

@@ -36,8 +36,8 @@ def times(ctx: click.Context, param: click.Parameter, text: str) -> Times:
     """Start and end as Unix times, from 2026-11-01T10:00/2h; UTC without a time zone."""
     begin, slash, length = text.partition("/")
     if not slash or not re.match(r"\d{4}-\d\d-\d\dT", begin):
-        told = f"{text!r} is no span: give its begin and length, such as 2026-11-01T10:00/2h"
-        raise click.BadParameter(told, ctx, param)
+        message = f"{text!r} is no span: give its begin and length, such as 2026-11-01T10:00/2h"
+        raise click.BadParameter(message, ctx, param)
     try:
         at = datetime.fromisoformat(begin)
     except ValueError as error:

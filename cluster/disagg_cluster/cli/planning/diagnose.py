@@ -111,8 +111,8 @@ def diagnose_models(
     from disagg_cluster.prometheus.prometheus_api import Prometheus
 
     if not _LEAST_SECONDS <= since_seconds <= _MOST_SECONDS:
-        told = f"--since: {duration(since_seconds)} is too short or too long: 2m to 6h"
-        raise click.UsageError(told)
+        message = f"--since: {duration(since_seconds)} is too short or too long: 2m to 6h"
+        raise click.UsageError(message)
     config = PlannerConfig() if file is None else read_planner_file(file)
     access = _access(config, url, headers, http_config)
     one_thread()
@@ -148,10 +148,10 @@ def _access(
     config: PlannerConfig, url: str | None, headers: Sequence[str], http_config: Path | None
 ) -> PrometheusAccess:
     """Access to Prometheus from the options, or else from the planner file."""
-    told = config.prometheus
-    if url is None and http_config is None and told.http_config is not None:
-        http_config = Path(told.http_config)
-    return access_of(url or told.url, headers, http_config)
+    settings = config.prometheus
+    if url is None and http_config is None and settings.http_config is not None:
+        http_config = Path(settings.http_config)
+    return access_of(url or settings.url, headers, http_config)
 
 
 def _selected(found: Diagnoses, model: str | None, url: str) -> Diagnoses:

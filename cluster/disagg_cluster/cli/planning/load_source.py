@@ -42,8 +42,8 @@ def span(ctx: click.Context, param: click.Parameter, text: str | None) -> float 
         return None
     found = re.fullmatch(r"(\d{1,6})([smhd])", text.strip())
     if found is None or int(found[1]) == 0:
-        told = f"{text!r} is no length of time: give one such as 5m, 6h or 1d"
-        raise click.BadParameter(told, ctx, param)
+        message = f"{text!r} is no length of time: give one such as 5m, 6h or 1d"
+        raise click.BadParameter(message, ctx, param)
     return float(int(found[1]) * _UNITS_SECONDS[found[2]])
 
 
@@ -127,8 +127,10 @@ class LoadSource:
         if self.is_file:
             return ClusterEngines()
         with self._prometheus() as prometheus:
-            told = PrometheusCosts(prometheus, self.cluster).families(now_seconds)
-            return engines_of(told, read_shapes(prometheus, told, self.cluster, now_seconds))
+            families = PrometheusCosts(prometheus, self.cluster).families(now_seconds)
+            return engines_of(
+                families, read_shapes(prometheus, families, self.cluster, now_seconds)
+            )
 
     def engines_and_interference(self, now_seconds: float) -> tuple[ClusterEngines, Interference]:
         """The running engines and their mixed steps' cost in the last day; raises as `engines`."""
@@ -140,10 +142,10 @@ class LoadSource:
         if self.is_file:
             return ClusterEngines(), {}
         with self._prometheus() as prometheus:
-            told = PrometheusCosts(prometheus, self.cluster).families(now_seconds)
-            shapes = read_shapes(prometheus, told, self.cluster, now_seconds)
-            engines = engines_of(told, shapes)
-            return engines, read_interference(prometheus, told, self.cluster, now_seconds)
+            families = PrometheusCosts(prometheus, self.cluster).families(now_seconds)
+            shapes = read_shapes(prometheus, families, self.cluster, now_seconds)
+            engines = engines_of(families, shapes)
+            return engines, read_interference(prometheus, families, self.cluster, now_seconds)
 
     @contextmanager
     def _prometheus(self) -> Iterator[Prometheus]:

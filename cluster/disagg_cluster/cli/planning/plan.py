@@ -211,5 +211,7 @@ class _Planning:
     def _runs_mixed(self, key: LoadKey) -> bool:
         from disagg_exporter.model import Role
 
-        told = self._config.of_model(key.model_name, key.engine_namespace)
-        return any(each.role is Role.MIXED for each in self._engines.of_model_or_file(key, told))
+        settings = self._config.of_model(key.model_name, key.engine_namespace)
+        return any(
+            each.role is Role.MIXED for each in self._engines.of_model_or_file(key, settings)
+        )

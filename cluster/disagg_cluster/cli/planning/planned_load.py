@@ -47,11 +47,11 @@ def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progr
         of_model = [replace(each, key=key) for each in histories]
         return PlannedLoad(source, of_model, read_seconds, end_seconds)
     if source.url is None:
-        told = config.prometheus
-        of_file = None if told.http_config is None else Path(told.http_config)
+        settings = config.prometheus
+        of_file = None if settings.http_config is None else Path(settings.http_config)
         source = replace(
             source,
-            url=told.url,
+            url=settings.url,
             http_config=source.http_config or of_file,
             cluster=source.cluster or config.cluster,
         )

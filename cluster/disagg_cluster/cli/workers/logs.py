@@ -108,8 +108,8 @@ def _as_json(worker: str, line: str) -> str:
     from disagg_cluster.host.log_times import written_at
 
     at = written_at(line, datetime.now().astimezone())
-    told = None if at is None else at.isoformat(timespec="seconds")
-    return json.dumps({"worker": worker, "written_at": told, "line": line})
+    timestamp = None if at is None else at.isoformat(timespec="seconds")
+    return json.dumps({"worker": worker, "written_at": timestamp, "line": line})
 
 
 def followed(log: Path, at_bytes: int, wait: Callable[[float], None]) -> Iterator[str]:
@@ -161,8 +161,8 @@ def _since(
     now = datetime.now().astimezone()
     first = parts.first_since(now - timedelta(seconds=seconds), now)
     if first is None:
-        told = f"{worker}: no line says that it was written in the last {asked}"
-        click.echo(f"{told}; without --since the last lines are shown", err=True)
+        message = f"{worker}: no line says that it was written in the last {asked}"
+        click.echo(f"{message}; without --since the last lines are shown", err=True)
         return
     found = filter(wanted, parts.forwards(first))
     yield from found if count is None else parts.last(count, wanted, first)

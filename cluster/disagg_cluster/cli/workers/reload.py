@@ -38,9 +38,9 @@ def reload(dry_run: bool, yes: bool, daemon: DaemonClient, as_json: bool) -> Non
     if not as_json:
         for line in looked.explanation:
             click.echo(line)
-    told = tuple(f"({what})" for what in (STARTS, ENDS, WAITS))
+    endings = tuple(f"({what})" for what in (STARTS, ENDS, WAITS))
     takes = any(not line.endswith(f"({WAITS})") for line in looked.explanation)
-    later = any(not line.endswith(told) for line in looked.explanation)
+    later = any(not line.endswith(endings) for line in looked.explanation)
     if dry_run or not takes or looked.outcome is not ReplyOutcome.DONE:
         reply = looked
     else:

@@ -100,9 +100,9 @@ class RemoteDaemon:
 
         `begun`: replies had arrived before.
         """
-        told = dict(error.trailing_metadata() or ())
-        if REPLY_METADATA in told:
-            return decode_answer(told[REPLY_METADATA])
+        metadata = dict(error.trailing_metadata() or ())
+        if REPLY_METADATA in metadata:
+            return decode_answer(metadata[REPLY_METADATA])
         code, why = error.code().name, error.details()
         match code:
             case "DEADLINE_EXCEEDED" if request.deadline_seconds is None:

@@ -74,7 +74,7 @@ class MoveObserver:
         """
         worker = self._worker(move.worker)
         life, role = worker.life, worker.tag.role
-        seconds, tells = self._phase_seconds(move)
+        seconds, has_phases = self._phase_seconds(move)
         live = self._membership is not None
         return WorkerSight(
             state=life.state,
@@ -89,7 +89,7 @@ class MoveObserver:
             router_known=self._membership is not None and self._membership.present is not None,
             idle=asked and self.is_idle(move.worker, role, move.since_ns),
             phase_seconds=seconds,
-            tells_phases=tells,
+            tells_phases=has_phases,
             answer=answer[0],
             answer_text=answer[1],
         )
@@ -169,8 +169,8 @@ class MoveObserver:
         account = next((each for each in accounts if each.engine == move.worker), None)
         if account is None:
             return None, False
-        role, tells = move.heading, account.method in _TELLING
-        return (_reported(account, role), _committed(account, role)), tells
+        role, has_phases = move.heading, account.method in _TELLING
+        return (_reported(account, role), _committed(account, role)), has_phases
 
     def _strangers(self) -> Mapping[str, str]:
         """Descriptions of other processes on the GPUs of workers."""

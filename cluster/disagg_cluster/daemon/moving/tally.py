@@ -58,9 +58,9 @@ class MoveTally:
     def _log_end(self, move: Reassignment) -> None:
         level = logging.INFO if move.step is MoveStep.DONE else logging.WARNING
         why = f": {move.why}" if move.why else ""
-        told = "%s: reassignment from %s to %s: %s%s (request %s)"
+        message = "%s: reassignment from %s to %s: %s%s (request %s)"
         parts = move.worker, move.from_role, move.to_role, move.step, why, move.id
-        self._log.log(level, told, *parts)
+        self._log.log(level, message, *parts)
 
 
 def _place(move: Reassignment) -> tuple[MoveStep, bool]:

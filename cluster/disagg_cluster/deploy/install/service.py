@@ -64,17 +64,17 @@ class SystemdService:
         if self.systemctl is None:
             return ()
         for words in commands:
-            told = " ".join(words)
-            self.say(f"systemctl {told}")
+            command = " ".join(words)
+            self.say(f"systemctl {command}")
             try:
                 done = subprocess.run(
                     [self.systemctl, *words], capture_output=True, text=True, check=False
                 )
             except OSError as error:
-                raise ServiceError(f"systemctl {told}: {error.strerror}") from error
+                raise ServiceError(f"systemctl {command}: {error.strerror}") from error
             if done.returncode:
                 said = done.stderr.strip() or f"ended with {done.returncode}"
-                raise ServiceError(f"systemctl {told}: {said}")
+                raise ServiceError(f"systemctl {command}: {said}")
         return tuple(f"systemctl {' '.join(words)}" for words in commands)
 
 

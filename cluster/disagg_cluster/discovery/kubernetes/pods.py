@@ -246,8 +246,8 @@ def _address(text: str) -> str:
         return ""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped
-    nobody = address.is_loopback or address.is_link_local or address.is_multicast
-    return "" if nobody or address.is_unspecified else str(address)
+    is_unreachable = address.is_loopback or address.is_link_local or address.is_multicast
+    return "" if is_unreachable or address.is_unspecified else str(address)
 
 
 def member(value: object, key: str) -> object:

@@ -18,8 +18,8 @@ def read_workers(text: bytes) -> tuple[WorkerFacts, ...]:
     try:
         view = json.loads(text)
         made = _seconds(view["made_at"])
-        told = [(each["engine"], each["worker"]) for each in view["engines"]]
-        return tuple(_worker(name, worker, made) for name, worker in told if worker is not None)
+        engines = [(each["engine"], each["worker"]) for each in view["engines"]]
+        return tuple(_worker(name, worker, made) for name, worker in engines if worker is not None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ()
 

@@ -55,11 +55,11 @@ def render_table(head: Mapping[str, str], values: PartValues) -> str:
 
 
 def _head(lines: Iterable[str], problems: list[str]) -> dict[str, str]:
-    told = [line[1:].strip() for line in lines if line.startswith("#")]
-    if not told or told[0] != FORMAT:
+    comments = [line[1:].strip() for line in lines if line.startswith("#")]
+    if not comments or comments[0] != FORMAT:
         problems.append(f"line 1: a price table begins with '# {FORMAT}'")
         return {}
-    pairs = (line.partition(":") for line in told[1:])
+    pairs = (line.partition(":") for line in comments[1:])
     head = {key.strip(): value.strip() for key, _, value in pairs}
     problems += [f"head: no '# {key}: ...'" for key in _HEAD if not head.get(key)]
     gpus = head.get("gpus", "1")

@@ -296,5 +296,5 @@ def _users_first_token(series: Series) -> Histogram | None:
 
 
 def _arrivals(series: Series) -> float | None:
-    told = _best(series.get("disagg_request_arrivals_total", ()))
-    return sum(sample.value for sample in told) if told else None
+    samples = _best(series.get("disagg_request_arrivals_total", ()))
+    return sum(sample.value for sample in samples) if samples else None

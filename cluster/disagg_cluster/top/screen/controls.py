@@ -76,8 +76,8 @@ def _figure(engine: LiveEngineRow, order: EngineOrder) -> tuple[bool, float]:
 
 
 def _passes(engine: LiveEngineRow, text: str) -> bool:
-    told = f"{engine.node} {engine.engine} {engine.role} {engine.model_name} {engine.state}"
-    return text.lower() in told.lower()
+    searched = f"{engine.node} {engine.engine} {engine.role} {engine.model_name} {engine.state}"
+    return text.lower() in searched.lower()
 
 
 def shown_gpus(view: TerminalView, controls: Controls) -> tuple[GpuRow, ...]:

@@ -110,19 +110,19 @@ class NodeSource:
             # The page has the same workers with fewer details.
             return reading
         folder = RunFolder(Path(self._daemon.run_dir))
-        told = {worker.worker: worker for worker in workers}
+        views = {worker.worker: worker for worker in workers}
         now = reading.at_seconds
-        more = (_with_status(each, told.get(each.worker), folder, now) for each in reading.workers)
+        more = (_with_status(each, views.get(each.worker), folder, now) for each in reading.workers)
         return replace(reading, workers=tuple(more))
 
 
 def _view_json(target: Target) -> Mapping[str, object]:
     """The content of the daemon's `/view.json`; empty if it has none."""
     try:
-        told = json.loads(fetch(target, "/view.json", _DEADLINE_SECONDS))
+        content = json.loads(fetch(target, "/view.json", _DEADLINE_SECONDS))
     except (RefusedError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _status(socket: Path) -> tuple[list[WorkerView], DaemonView]:
@@ -133,15 +133,15 @@ def _status(socket: Path) -> tuple[list[WorkerView], DaemonView]:
 
 
 def _with_status(
-    reading: WorkerReading, told: WorkerView | None, folder: RunFolder, now: float
+    reading: WorkerReading, view: WorkerView | None, folder: RunFolder, now: float
 ) -> WorkerReading:
-    if told is None:
+    if view is None:
         return reading
     return replace(
         reading,
-        since_timestamp=now - told.state_seconds,
-        deadline_timestamp=None if told.deadline_seconds is None else now + told.deadline_seconds,
-        pid=told.pid,
-        reason=told.reason,
-        log=told.log_path or str(folder.log(told.worker)),
+        since_timestamp=now - view.state_seconds,
+        deadline_timestamp=None if view.deadline_seconds is None else now + view.deadline_seconds,
+        pid=view.pid,
+        reason=view.reason,
+        log=view.log_path or str(folder.log(view.worker)),
     )

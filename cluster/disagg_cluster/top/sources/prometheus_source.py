@@ -70,15 +70,15 @@ class PrometheusSource:
         now = time.time()
         selector = _selector(_OF_HISTORY, self._cluster | self._node)
         span = SLOTS * SLOT_SECONDS
-        told = self._ask(selector, now - span, now - _PAST_STEP_SECONDS, _PAST_STEP_SECONDS)
-        readings = {at: reading_of(series, at) for at, series in told.items()}
+        found = self._ask(selector, now - span, now - _PAST_STEP_SECONDS, _PAST_STEP_SECONDS)
+        readings = {at: reading_of(series, at) for at, series in found.items()}
         return [readings[at] for at in sorted(readings)]
 
     def earlier(self) -> LiveReading | None:
         """The state a minute ago; None if there was none."""
         at = time.time() - WINDOW_SECONDS
-        told = self._ask(_selector(OF_NODES, self._cluster | self._node), at, at, WINDOW_SECONDS)
-        return next((reading_of(series, each) for each, series in told.items()), None)
+        found = self._ask(_selector(OF_NODES, self._cluster | self._node), at, at, WINDOW_SECONDS)
+        return next((reading_of(series, each) for each, series in found.items()), None)
 
     def read(self) -> LiveReading:
         """The current state in Prometheus.
@@ -96,8 +96,8 @@ class PrometheusSource:
         if not self._node:
             parts.append(_selector([RECORDED_VERDICT], self._cluster))
         seen = self._recent_nodes(at)
-        told = self._ask(" or ".join(parts), at, at, WINDOW_SECONDS)
-        series = next(iter(told.values()), {})
+        found = self._ask(" or ".join(parts), at, at, WINDOW_SECONDS)
+        series = next(iter(found.values()), {})
         if "disagg_build_info" not in series:
             raise NoNodesError(self._why_none(seen))
         there = {node_of(each.labels) for each in series["disagg_build_info"]}

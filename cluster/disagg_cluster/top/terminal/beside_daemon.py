@@ -54,16 +54,16 @@ class ViewBesideDaemon:
         """Whether the view owns the terminal."""
         return bool(self._kept)
 
-    def unless_open(self, told: Callable[[T], None]) -> Callable[[T], None]:
+    def unless_open(self, callback: Callable[[T], None]) -> Callable[[T], None]:
         """Wraps a callback so that it is skipped while the view is open."""
 
-        def tell(value: T) -> None:
+        def call_unless_open(value: T) -> None:
             if self.is_open:
                 self._keep_log_short()
             else:
-                told(value)
+                callback(value)
 
-        return tell
+        return call_unless_open
 
     def open(self, url: str, note: str = "") -> None:
         """Open the view of the daemon at a URL; call inside its running loop.
@@ -71,8 +71,8 @@ class ViewBesideDaemon:
         `note` is shown in the view's header.
         """
         if self._watch is None:
-            told = ("--note", note) if note else ()
-            self._watch = asyncio.get_running_loop().create_task(self._run(url, told))
+            options = ("--note", note) if note else ()
+            self._watch = asyncio.get_running_loop().create_task(self._run(url, options))
 
     async def beside(self, daemon: Coroutine[None, None, T]) -> T:
         """Run a daemon; close the view when it ends."""
@@ -92,8 +92,8 @@ class ViewBesideDaemon:
         with contextlib.suppress(LogError):
             rotate(self._log, _MOST_LOG_BYTES)
 
-    async def _run(self, url: str, told: Sequence[str]) -> None:
-        command = (sys.executable, "-m", "disagg_cluster.cli", "top", "--url", url, *told)
+    async def _run(self, url: str, options: Sequence[str]) -> None:
+        command = (sys.executable, "-m", "disagg_cluster.cli", "top", "--url", url, *options)
         try:
             self._redirect_output()
             self._view = await asyncio.create_subprocess_exec(

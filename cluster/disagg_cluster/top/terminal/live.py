@@ -110,26 +110,26 @@ class LiveView:
 
     def run(self, keyboard: int) -> int | None:
         """Show the view; returns the signal that ended it, None if a key did."""
-        bell, heard = socket.socketpair()
+        bell, receiver = socket.socketpair()
         reader = ReadingThread(self._source, self._interval_seconds, bell)
-        with bell, heard, self._signals(bell), raw_terminal(keyboard, self._output):
+        with bell, receiver, self._signals(bell), raw_terminal(keyboard, self._output):
             reader.start()
             try:
-                self._loop(reader, heard, keyboard)
+                self._loop(reader, receiver, keyboard)
             finally:
                 reader.ended.set()
         return self._signal
 
-    def _loop(self, reader: ReadingThread, heard: socket.socket, keyboard: int) -> None:
+    def _loop(self, reader: ReadingThread, receiver: socket.socket, keyboard: int) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(heard, selectors.EVENT_READ)
+            selector.register(receiver, selectors.EVENT_READ)
             with contextlib.suppress(PermissionError):  # a file has no keys
                 selector.register(keyboard, selectors.EVENT_READ)
             while not self._controls.ended and self._signal is None and not self._is_orphan():
                 self._paint()
                 for ready, _ in selector.select(self._interval_seconds):
                     if ready.fd != keyboard:
-                        heard.recv(_READ_BYTES)
+                        receiver.recv(_READ_BYTES)
                     elif data := os.read(keyboard, _READ_BYTES):
                         self._press(data)
                     else:

@@ -266,8 +266,8 @@ class _Pushed:
         free = np.flatnonzero((self._kept > 0) & seen & ~self._fixed)
         scale = np.sqrt(self._gram.diagonal()[free])
         gram = self._gram[np.ix_(free, free)] / np.outer(scale, scale) + _RIDGE * np.eye(len(free))
-        told = terms[free] / scale
-        squares = self._more * float(np.dot(told, np.linalg.solve(gram, told)))
+        scaled = terms[free] / scale
+        squares = self._more * float(np.dot(scaled, np.linalg.solve(gram, scaled)))
         return min(float(np.sqrt(max(squares, 0.0))), seconds) + _FORM_RATIO * seconds
 
     def both_ways(self, slope: Numbers) -> list[Lines]:

@@ -167,8 +167,8 @@ class MetricsServer:
         except OSError as error:
             if not connection.is_ended:
                 why = getattr(error, "verify_message", "") or getattr(error, "reason", "")
-                told = f"TLS: {why or error.strerror or error}"
-                self._refusals.add(Refusal.TLS, connection.address, told)
+                message = f"TLS: {why or error.strerror or error}"
+                self._refusals.add(Refusal.TLS, connection.address, message)
             raise
 
 
