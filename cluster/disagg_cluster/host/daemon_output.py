@@ -149,7 +149,7 @@ class QueuedOutput:
     def status(self) -> CollectorStatus:
         """Return the collector `output`: failed while anything printed is dropped."""
         dropped = any(stream.dropped for stream in self._streams)
-        self._health.report({"": "nobody reads what is printed: it is dropped"} if dropped else {})
+        self._health.report({"": "nothing reads the output: it is dropped"} if dropped else {})
         return self._health.status()
 
 

@@ -21,7 +21,7 @@ from disagg_exporter.model import Device, Role
 _PLUGIN_NAME = "disagg_steps"
 """The entry point by which an engine finds our plugin (also in `VLLM_PLUGINS`)."""
 
-_MEASURED = "the node counts an engine's GPU-seconds from what it tells of its steps"
+_MEASURED = "the node counts an engine's GPU-seconds from what it reports of its steps"
 
 _VLLM_ARGUMENTS: Mapping[str, str] = {
     "--model": "say it with the key model",

@@ -115,7 +115,9 @@ def check_control(draft: Draft, host: Host) -> Iterator[Finding]:
             "add web_config: a file with tls_server_config, and in that "
             "client_auth_type: RequireAndVerifyClientCert, or here a token_file"
         )
-        yield Finding((*_GRPC, "listen"), "whoever reaches this port could steer the workers", hint)
+        yield Finding(
+            (*_GRPC, "listen"), "any client that reaches this port could control the workers", hint
+        )
     for path, file in named:
         if file is None:
             continue

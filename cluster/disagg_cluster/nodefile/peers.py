@@ -85,7 +85,10 @@ def _out_of_reach(config: NodeConfig, worker: Worker, at: YamlPath) -> Iterator[
         return
     if address.is_loopback:
         message = f"peers elsewhere cannot reach {worker.host}"
-        hint = "give the address of this node that they can reach; whoever reaches it can use it"
+        hint = (
+            "give the address of this node that they can reach; "
+            "any client that reaches it can use it"
+        )
         path = (*at, "host") if "host" in worker.model_fields_set else at
         yield Finding(path, message, hint)
     given = "VLLM_NIXL_SIDE_CHANNEL_HOST" in worker.env or worker.engine != "vllm"

@@ -122,7 +122,9 @@ def check_kv(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
     wrong = _WRONG_WAY.get(worker.role)
     if worker.kv_transfer is None:
         if wrong:
-            message = f"a {worker.role} worker without kv_transfer: nobody would move its KV cache"
+            message = (
+                f"a {worker.role} worker without kv_transfer: nothing would transfer its KV cache"
+            )
             hint = "add kv_transfer: {connector: NixlConnector}, or make the role mixed"
             yield Finding(at, message, hint)
     elif worker.engine == "sglang":

@@ -36,11 +36,11 @@ class RouterAdmin:
         answer = self._asked(call("GET", self._workers, timeout_seconds=_SECONDS))
         listed = answer.value.get("workers") if isinstance(answer.value, dict) else None
         if not isinstance(listed, list):
-            raise RouterRefusedError(f"the router tells no engines: {answer.text()}")
+            raise RouterRefusedError(f"the router does not list its engines: {answer.text()}")
         found = {}
         for each in listed:
             if not isinstance(each, dict) or not isinstance(each.get("url"), str):
-                raise RouterRefusedError(f"the router tells no engines: {answer.text()}")
+                raise RouterRefusedError(f"the router does not list its engines: {answer.text()}")
             found[each["url"]] = _ROLES.get(str(each.get("worker_type")), Role.UNKNOWN)
         return found
 

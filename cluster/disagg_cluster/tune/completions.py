@@ -121,7 +121,7 @@ def refusal(status: int, body: bytes, url: str) -> EngineRefusalError:
     if status in (429, 503):
         return EngineRefusalError(
             f"{url} refuses for load, or is not ready ({status}): {message}\n"
-            "    probe it when it serves nobody else"
+            "    probe it while it serves no other requests"
         )
     if status in (404, 405):
         return EngineRefusalError(

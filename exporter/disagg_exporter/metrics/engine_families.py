@@ -24,7 +24,7 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "How often a found engine went from one known role to another; absent for one that this "
            "node launched, whose role is the node file's."),
     Family("disagg_engine_start_timestamp_seconds", Data.ENGINES, ("engine",),
-           "Unix time at which the engine's process began, whoever started it; absent where it "
+           "Unix time at which the engine's process began, however it was started; absent where it "
            "cannot be seen from here, and while there is none."),
     Family("disagg_engine_registered", Data.ENGINES, ("engine",),
            "1 when a Dynamo worker is registered where its frontends look, 0 when it answers but "

@@ -160,13 +160,13 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
            "(it serves in its old role) or failed."),
     Family("disagg_reassign_unproven_total", Data.WORKERS, ("worker",),
            "Reassignments after which the phase of the new role used no GPU-seconds in time, "
-           "whatever the engine answered; they are rolled back."),
+           "regardless of what the engine answered; they are rolled back."),
     Family("disagg_reassign_drain_seconds", Data.WORKERS, ("worker", "role"),
            "How long the last reassignment of a worker, to this role, waited for its last request "
            "to end; absent until one has come so far."),
     Family("disagg_reassign_downtime_seconds", Data.WORKERS, ("worker", "role"),
-           "How long the GPUs of the last reassigned worker served nobody: from its last request "
-           "until it got requests in the new role."),
+           "How long the GPUs of the last reassigned worker served no requests: from its last "
+           "request until it got requests in the new role."),
     Family("disagg_reassign_effect_seconds", Data.WORKERS, ("worker", "role"),
            "How long after that the phase of its new role had used GPU-seconds: only then is a "
            "reassignment done."),

@@ -19,7 +19,7 @@ PLANNER_FAMILIES: tuple[Family, ...] = (
            (*_MODEL, "gpu_name", "role", "kind", "horizon", "quantile"),
            "GPUs for a role: those that are there now (kind current, without horizon), those that "
            "the load of a quantile so far ahead needs, and those that the plan recommends from "
-           "then on. Whatever shows or scales to a number of GPUs takes it from here."),
+           "then on. Dashboards and autoscalers use these numbers."),
     Family("disagg_plan_shortfall_gpus", Data.PLANNER,
            (*_MODEL, "gpu_name", "role", "horizon", "quantile"),
            "GPUs that are missing if nothing is done and the load is that of the quantile; 0 where "
@@ -68,7 +68,7 @@ PLANNER_FAMILIES: tuple[Family, ...] = (
            "horizon, in the mean of all futures; below 0 where they only make the shortage less. "
            "Absent where none is advised."),
     Family("disagg_rebalance_move_cost_seconds", Data.PLANNER, ("source",),
-           "How long the engine of a move is taken to serve nobody: as the last moves were "
+           "How long the engine of a move is assumed to serve no requests: as the last moves were "
            "measured (source measured), or as the planner file says or assumes (assumed)."),
     Family("disagg_rebalance_moves_total", Data.PLANNER, (*_MODEL, "outcome"),
            "Moves that were begun in mode act and have ended, by how: done, failed (also taken "

@@ -162,7 +162,7 @@ def _selected(found: Diagnoses, model: str | None, url: str) -> Diagnoses:
     raise NothingServedError(
         f"{url} knows no model {model!r}; it knows {there}"
         if there
-        else f"{url}: no engine says which model it serves; its node's `disagg-node doctor` tells"
+        else f"{url}: no engine says which model it serves; see `disagg-node doctor` on its node"
     )
 
 

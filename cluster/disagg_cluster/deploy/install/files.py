@@ -198,7 +198,7 @@ def next_steps(
             f"# in prometheus.yml, under rule_files: {rules}",
             f"# and under scrape_config_files: {prometheus / 'scrape.yaml'} (before Prometheus "
             "2.43 copy its job under scrape_configs)",
-            "# alerts reach nobody until prometheus.yml has an alerting block, such as: "
+            "# no alert is delivered until prometheus.yml has an alerting block, such as: "
             f"alerting: {json.dumps(alerting([ALERTMANAGER]))}",
             f"# routes and inhibitions to start from: {prometheus / 'alertmanager.yaml'}",
             "systemctl reload prometheus",

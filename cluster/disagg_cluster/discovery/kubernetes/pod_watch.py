@@ -184,9 +184,9 @@ class PodWatch:
 
 def _event(line: bytes) -> object:
     if not line.endswith(b"\n") and len(line) > MAX_OBJECT_CHARACTERS:
-        raise StreamError("the API server told of an object that is too large")
+        raise StreamError("the API server sent an object that is too large")
     try:
         event: object = json.loads(line)
     except (ValueError, RecursionError):
-        raise StreamError("the API server told of a change in something that is no JSON") from None
+        raise StreamError("the API server sent a change that is not JSON") from None
     return event

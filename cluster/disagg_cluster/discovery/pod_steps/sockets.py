@@ -54,7 +54,9 @@ class PodStepSockets:
         self._root = root
         self.deliver = deliver
         self._clock_ns = clock_ns
-        self._health = ReceiverHealth(COLLECTOR, _log, recovered="all that ask are heard")
+        self._health = ReceiverHealth(
+            COLLECTOR, _log, recovered="all pods that request a socket are served"
+        )
         self._open: dict[str, StepsListener] = {}
         # Kept as long as the pod: removing and adding the annotation must not reset its limits.
         self._admissions: dict[str, AdmissionControl] = {}

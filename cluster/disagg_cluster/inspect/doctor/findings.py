@@ -82,7 +82,7 @@ def daemon(facts: NodeFacts) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 Level.WRONG,
                 f"{', '.join(facts.left_workers)} go on without the daemon that launched them: "
-                "nobody restarts them; the next daemon of their node file adopts them",
+                "they are not restarted; the next daemon of their node file adopts them",
             )
     else:
         yield Diagnosis(Level.FINE, f"disagg-node {facts.version} answers at {facts.url}")

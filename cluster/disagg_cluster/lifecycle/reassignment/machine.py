@@ -169,7 +169,7 @@ def _since(move: Reassignment, sight: WorkerSight) -> list[PhaseSeconds]:
 def _unproven(move: Reassignment, sight: WorkerSight) -> str:
     seconds = move.patience.proof_seconds
     if sight.phase_seconds is None or move.base_seconds is None or not sight.tells_phases:
-        return f"unproven: what it does as {move.heading} cannot be told from its telemetry"
+        return f"unproven: what it does as {move.heading} cannot be determined from its telemetry"
     used, whole = max(_since(move, sight), default=(0.0, 0.0))
     seen = f"{used:.3f} of {whole:.3f} GPU-seconds were {move.heading}"
     return f"unproven: {seen} within {seconds:g} s"

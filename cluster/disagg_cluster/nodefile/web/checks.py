@@ -133,4 +133,4 @@ def _rate(rate: RateLimit | None, sure: Sure) -> Iterator[Finding]:
         message = f'expected a duration such as "100ms", or 0, not {rate.interval!r}'
         yield Finding(("rate_limit", "interval"), message)
     elif seconds > 0 and rate.burst == 0 and sure(("rate_limit", "burst")):
-        yield Finding(("rate_limit", "burst"), "with a burst of 0 nobody is ever answered")
+        yield Finding(("rate_limit", "burst"), "with a burst of 0 no request is ever answered")

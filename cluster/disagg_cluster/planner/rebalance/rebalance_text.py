@@ -48,7 +48,7 @@ def _lines(model: ModelRebalance, limits: RebalanceLimits, mode: RebalanceMode) 
             f"target, {gain.engine_seconds / _MINUTE_SECONDS:.0f} engine-minutes missed less"
         )
         known = "as moves took here" if model.cost.measured else "assumed: drain and lead time"
-        yield f"  its engine serves nobody for {model.cost.downtime_seconds:.0f} s ({known})"
+        yield f"  its engine serves no requests for {model.cost.downtime_seconds:.0f} s ({known})"
         if not model.measured:
             yield "  how full both pools are is not measured: without that act moves nothing"
     if model.accounting is not None:

@@ -219,7 +219,7 @@ def default_claims(program: Program, flags: Flags, said: Sequence[Claim]) -> Ite
         why = "aggregated, or the decode side of a version that gives it no option"
         yield conditional_decode(Source.DYNAMO, "no --disaggregation-mode", "given", why)
     elif program is Program.TENSORRT_LLM:
-        why = "a worker is often not told its half"
+        why = "a worker often has no option that names its phase"
         yield note(Source.TENSORRT_LLM, "no --server_role", "given", why)
     elif program in _MIXED_BY_DEFAULT and not transfers and not switches:
         source, marker, why = _MIXED_BY_DEFAULT[program]

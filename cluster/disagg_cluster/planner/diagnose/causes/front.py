@@ -68,7 +68,7 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
     whole[view.entries] = found.seconds
     now = found.usual + found.seconds
     text = (
-        f"{now:.2f} s pass before an engine has a request, whatever the load"
+        f"{now:.2f} s pass before an engine has a request, at any load"
         if is_floor
         else f"requests wait {now:.2f} s at the router, before they reach an engine"
     )

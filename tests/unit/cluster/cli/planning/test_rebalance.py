@@ -53,7 +53,7 @@ def test_a_move_that_pays_is_reported_with_its_gain_and_cost(load: Path, tmp_pat
     assert lines[0] == "all requests: move a prefill engine from prefill to decode"
     assert "now 6 prefill + 2 decode: over the next 1h" in lines[1]
     assert lines[2:] == [
-        "  its engine serves nobody for 660 s (assumed: drain and lead time)",
+        "  its engine serves no requests for 660 s (assumed: drain and lead time)",
         "  how full both pools are is not measured: without that act moves nothing",
     ]
 

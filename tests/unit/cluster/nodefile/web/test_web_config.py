@@ -184,7 +184,7 @@ tracing: {}
         ),
         ("basic_auth_users: {a: $2y$31$" + "a" * 53 + "}", "its cost is 31"),
         ('http_server_config: {headers: {X-XSS-Protection: "a\\nb"}}', "on one line"),
-        ("rate_limit: {interval: 1s}", "nobody is ever answered"),
+        ("rate_limit: {interval: 1s}", "no request is ever answered"),
         ("basic_auth_users: {1: x}", "expected text as a key"),
         ("basic_auth_users: {a: x}\nbasic_auth_users: {a: x}", "written twice"),
     ],
