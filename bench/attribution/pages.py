@@ -25,7 +25,7 @@ class Stretch(NamedTuple):
 
 
 class Pages:
-    """The accounting's own rule for pages, read once a second, whatever step is under way.
+    """The accounting's own rule for pages, read once a second, even during a step.
 
     The devices' activity is assumed to equal the engine's step time, so this is the error of the
     rule alone. The page reports what vLLM's does: a prompt's tokens when its last piece is

@@ -98,7 +98,7 @@ def run(campaign: Campaign, options: argparse.Namespace) -> dict[str, Any]:
     try:
         process.wait(_CAMPAIGN_SECONDS)
     except BaseException:
-        # It ends whatever it has started.
+        # It ends all processes that it started.
         process.send_signal(signal.SIGINT)
         process.wait()
         raise

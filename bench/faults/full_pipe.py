@@ -1,4 +1,4 @@
-"""A pipe that nobody reads, for the output of a daemon."""
+"""A pipe without a reader, for the output of a daemon."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 class FullPipe:
-    """A full pipe that nobody reads."""
+    """A full pipe without a reader."""
 
     def __init__(self) -> None:
         self.reading, self.writing = os.pipe()

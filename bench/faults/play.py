@@ -1,6 +1,6 @@
 """Plays one campaign: draws faults, injects them, and records what was observed.
 
-Run as a program, in a separate process, so that whatever it leaves behind is its own child:
+Run as a program, in a separate process, so that the processes it leaves are its own children:
 `python -m bench.faults.play NAME SEED ROUNDS RESULT`.
 """
 

@@ -234,7 +234,7 @@ class Scene:
 
 @contextlib.contextmanager
 def scene(seed: str, victims: int, campaign: Campaign | None = None) -> Iterator[Scene]:
-    """Run a node with its load; whatever happened to it, nothing of it is left afterwards."""
+    """Run a node with its load; nothing of it is left afterwards, even after a failure."""
     processes.adopt_orphans()
     with contextlib.ExitStack() as stack:
         # A short path, as the paths of Unix sockets must be.

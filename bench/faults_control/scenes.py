@@ -24,7 +24,7 @@ _SHIM = Path(__file__).parents[2] / "tests" / "support" / "clock_shim.c"
 def moved_node(router_python: Path, seed: str, *, host: bool = False) -> Iterator[MovedNode]:
     """Run four stand-ins; with `host`, disk and clock can be changed, else programs run beside.
 
-    Whatever happened to it, nothing of it is left.
+    Nothing of it is left afterwards, even after a failure.
     """
     with contextlib.ExitStack() as stack:
         made_in = tempfile.TemporaryDirectory(prefix="dn-", ignore_cleanup_errors=True)

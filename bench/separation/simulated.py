@@ -179,7 +179,7 @@ class _Outcome:
         return self.ended >= self.after - self.before - 1
 
     def surely_late(self, requests: int) -> bool:
-        """Return whether enough were late to miss the targets, whatever the rest does."""
+        """Return whether enough were late to miss the targets, even if no other is."""
         most = 2 * requests * (1 - self.targets.attainment)
         return max(self.late_prompts, self.late_tokens) > most
 

@@ -11,7 +11,7 @@ class DisaggError(Exception):
 
     Args:
         cause: Its text without the values that may change from one time to the next. Two errors
-            of one cause are one event to whoever logs changes only.
+            of one cause are one event for loggers that log changes only.
     """
 
     exit_code: int = 1

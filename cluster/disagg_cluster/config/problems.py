@@ -54,7 +54,7 @@ class Problem:
 class ConfigError(DisaggError):
     """A configuration that cannot be used; its text is the report of its problems.
 
-    Of very many, only the first and the number of the rest are reported: nobody reads thousands.
+    Of very many, only the first and the number of the rest are reported: thousands are of no use.
 
     Args:
         problems: Everything that was found, in the order of the file.

@@ -67,7 +67,7 @@ class Overridable(Section):
 class HealthProbes(Overridable):
     """Health probes of a worker."""
 
-    # A socket does not accept much longer timeouts, and nobody could wait for them.
+    # A socket does not accept much longer timeouts, and no one would wait that long.
     timeout_seconds: Annotated[Seconds, Field(le=300)] = Field(
         default=2.0, description="seconds, a number above 0 and up to 300"
     )

@@ -1,4 +1,4 @@
-"""The file in the run folder that tells this node's commands where the daemon serves."""
+"""The file in the run folder from which this node's commands know the daemon's address."""
 
 from __future__ import annotations
 

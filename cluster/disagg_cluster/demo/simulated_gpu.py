@@ -45,7 +45,7 @@ def load_of(gpu: Gpu, price: Price) -> GpuLoad:
     )
 
 
-# vLLM takes its whole share of the memory when it starts, whatever the load.
+# vLLM takes its whole share of the memory when it starts, at any load.
 _MEMORY_USED_BYTES = MEMORY_TOTAL_BYTES * 9 // 10
 
 

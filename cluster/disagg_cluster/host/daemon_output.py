@@ -158,7 +158,7 @@ def queued_output() -> Iterator[QueuedOutput]:
     """Make sys.stdout and sys.stderr non-blocking until the block ends.
 
     At the end, queued output gets two seconds. A stream that nothing reads even then is left as it
-    is, so that the process can end whatever it still has to write.
+    is, so that the process can end with output left.
     """
     own = sys.stdout, sys.stderr
     streams = [_queued(stream) for stream in own]

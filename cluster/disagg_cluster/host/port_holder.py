@@ -11,11 +11,11 @@ _SHOWN_CHARACTERS = 80
 
 
 def port_holder(host: str, port: int) -> str | None:
-    """Return who listens where a worker shall listen; None if nobody does, or it is not known.
+    """Return who listens on the port of a worker; None if no one does, or it is not known.
 
     Args:
         host: An IP address.
-        port: TCP port; nobody holds port 0.
+        port: TCP port; no process holds port 0.
     """
     try:
         inodes = _in_the_way(host, port) if port else frozenset()

@@ -54,8 +54,8 @@ def router_command(config: NodeConfig, router: Router) -> LaunchCommand:
 
 def _engines(config: NodeConfig, router: Router) -> list[str]:
     """Return the arguments for the engines that it is started with."""
-    # With this option the router begins without engines, whatever it is given, and receives them
-    # when it serves; without any it would not begin.
+    # With this option the router begins without engines, even if it is given some, and receives
+    # them when it serves; without any it would not begin.
     argv = ["--enable-igw"] if router.membership == "live" else []
     for worker in _of_role(config, Role.PREFILL):
         argv += ["--prefill", worker.url, *_bootstrap(router, worker)]

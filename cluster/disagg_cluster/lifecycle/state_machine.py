@@ -1,6 +1,6 @@
 """Decides the next step for one worker from its life so far, an event and the time.
 
-Pure: no clock, no process, no randomness. In whatever order events arrive, late or twice:
+Pure: no clock, no process, no randomness. For events in any order, late or twice:
 
 * a process is started only when nothing is left of the previous one (`presence` is gone);
 * events of an older generation change nothing;
@@ -66,7 +66,7 @@ from disagg_cluster.lifecycle.transitions import (
 def decide(
     life: Lifecycle, event: Event, now_ns: int, policy: RestartPolicy, jitter: float
 ) -> Decision:
-    """Process one event, then whatever is due by now.
+    """Process one event, then all that is due by now.
 
     Args:
         life: The worker's lifecycle.

@@ -28,8 +28,8 @@ from disagg_cluster.lifecycle.state import (
 # 2.0 ** 1024 overflows; no back-off needs more doublings than this to reach its maximum.
 _MAX_DOUBLINGS = 64
 
-# A start that the system refused is soon retried, whatever the policy says of crashes: the engine
-# does not need the rest. Never at once, though: the refusal may come as fast.
+# A start that the system refused is soon retried, without the policy's delay after crashes: the
+# engine does not need the rest. Never at once, though: the refusal may come as fast.
 _LEAST_REFUSED_SECONDS, _MOST_REFUSED_SECONDS = 0.5, 10.0
 # Slow probes soon take as long as all of the policy's quick ones: fewer prove no hang.
 _LEAST_PROBES = 3
@@ -202,7 +202,7 @@ def probed(
         well = replace(life, up=True, failed_probes=0, probe_why="", left_alone=False)
         return well, ("answers again",) if again else ()
     first_start = life.state is WorkerState.STARTING and not life.served
-    # Until it listens nothing can answer; whoever waits is told how long that may take.
+    # Until it listens nothing can answer; those who wait learn how long that may take.
     expected = first_start and event.health is Health.NO_ANSWER
     known = expected or event.why == life.probe_why
     notes = () if known else (f"not healthy: {event.why}",)
@@ -213,7 +213,7 @@ def probed(
     failing = replace(life, up=False, probe_why=event.why)
     began_ns = now_ns if event.began_ns is None else event.began_ns
     since_ns = life.failing_since_ns if life.failed_probes else began_ns
-    # The work of a stranger on its port is not its own.
+    # Work of another process on its port is not its own.
     works = event.health is not Health.FOREIGN and (event.worked_ns or 0) > since_ns
     if works:
         noted = () if life.left_alone else ("it does its work and is left alone",)

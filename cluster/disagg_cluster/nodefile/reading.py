@@ -47,7 +47,7 @@ THIS_HOST = Host(
 """This machine."""
 
 ELSEWHERE = Host(exists=lambda _path: True, executable=lambda _program: True)
-"""A machine that cannot be asked; it is assumed to have whatever a file names."""
+"""A machine that cannot be asked; it is assumed to have all that a file names."""
 
 
 @dataclass(frozen=True, slots=True)

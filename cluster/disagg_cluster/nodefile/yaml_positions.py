@@ -67,7 +67,7 @@ def read_yaml_file(path: Path) -> YamlDocument:
 
 
 def read_yaml(text: str) -> YamlDocument:
-    """Read one YAML document; never raises, whatever the text."""
+    """Read one YAML document; never raises."""
     try:
         _measure(text)
         return _marked(_loader(text, _Loader))

@@ -43,7 +43,7 @@ class Credentials:
 
         Args:
             pinned: The server's only certificate, in PEM, where that is known; then no other is
-                trusted, whatever the file says.
+                trusted, not even those that the file names.
 
         Raises:
             ConfigError: A file cannot be read, or contains no certificates.

@@ -111,7 +111,7 @@ class HttpSession:
             self._session.mount(scheme, adapter)
 
     def get(self, url: str, deadline_seconds: float, max_bytes: int) -> HttpResponse:
-        """Return the answer of a server, whatever its status.
+        """Return the answer of a server, also with an error status.
 
         Raises:
             TransportError: None arrived in time, or an invalid or too large one.

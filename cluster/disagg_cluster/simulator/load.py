@@ -79,8 +79,8 @@ class Lengths:
 
     Lengths are log-normal; the spreads are those of the logarithm, 0 for all alike. A share
     `reuse_ratio` of the requests begins with one of `prefixes` prefixes of `prefix_tokens`. A share
-    `giant_ratio` has a prompt of `giant_tokens`, whatever the mean is. Outputs are `output_factor`
-    times as long as the load says.
+    `giant_ratio` has a prompt of `giant_tokens`, independent of the mean. Outputs are
+    `output_factor` times as long as the load says.
     """
 
     prompt_spread: float = 0.0

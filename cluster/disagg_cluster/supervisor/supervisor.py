@@ -194,7 +194,7 @@ class Supervisor:
             one.handle(StartRequested())
 
     async def end(self, worker: str) -> bool:
-        """Drain and end one; return whether nothing is left of it, and nobody has restarted it."""
+        """Drain and end one; return whether nothing is left of it, and it was not restarted."""
         one = self._by_name[worker]
         one.handle(StopRequested(True))
         await wait_until_ended(one)

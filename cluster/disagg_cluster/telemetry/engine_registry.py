@@ -46,7 +46,7 @@ class Origin(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class EngineRecord:
-    """One engine of the node, whoever started it; subclasses hold the evidence for it.
+    """One engine of the node, launched or found; subclasses hold the evidence for it.
 
     `status` is what the metrics page shows of it, except what its own page and the last probe
     report. `shown`: it exists and is an engine. It is `serving` while requests reach its process,

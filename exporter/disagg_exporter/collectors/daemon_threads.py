@@ -126,7 +126,7 @@ class DaemonThreads:
             while (job := self._jobs.get()) is not None:
                 try:
                     job()
-                except Exception:  # noqa: BLE001 - whatever a job raises, its thread is needed again
+                except Exception:  # noqa: BLE001 - a job may raise anything, and its thread is needed again
                     _log_failure(f"a job on {threading.current_thread().name}")
                 del job
                 with self._lock:

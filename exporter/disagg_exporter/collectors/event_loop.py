@@ -43,7 +43,7 @@ class CallbackErrors:
         self._quiet: asyncio.TimerHandle | None = None
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Handle whatever the loop's callbacks raise from now on."""
+        """Handle all errors that the loop's callbacks raise from now on."""
         loop.set_exception_handler(self._handle)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:

@@ -226,7 +226,7 @@ TRTLLM = Adapter(
     facts=("kv_cache_max_blocks", "kv_cache_tokens_per_block"),
 )
 
-# Older builds have no prefix, so only this label tells their series from other programs'.
+# Older builds have no prefix, so only this label distinguishes their series from other programs'.
 TRTLLM_UNPREFIXED = replace(TRTLLM, prefixes=("",), required_label="engine_type")
 
 

@@ -71,7 +71,7 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
     for tokens in snapshot.tokens:
         key = (tokens.role, tokens.phase, tokens.model_name, tokens.engine_namespace)
         rows.add(_TOKEN_TIME, tokens.slice_ns, *key)
-        if tokens.tokens:  # else nobody may have reported any
+        if tokens.tokens:  # else no engine may have reported any
             rows.add("disagg_node_phase_tokens_total", tokens.tokens, *key)
     rows.divide(_TOKEN_TIME, SLICE_NS_PER_GPU_SECOND)
     for busy in snapshot.busy:

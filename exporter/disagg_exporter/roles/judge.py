@@ -66,7 +66,7 @@ def judge(claims: Sequence[Claim], peers: Peers, *, has_engine: bool) -> Verdict
     Args:
         claims: The claims of the markers.
         peers: Which other engines of the model are known.
-        has_engine: The command line runs an engine, whatever else claims that it does not.
+        has_engine: The command line runs an engine, even if other evidence denies it.
     """
     said = [claim for claim in claims if claim.kind is ClaimKind.STATED]
     program = [c for c in said if c.says is None and c.source is Source.PROGRAM]

@@ -78,7 +78,7 @@ class EngineRequests:
             return None
         try:
             return asked.result()
-        except Exception as error:  # noqa: BLE001 - an engine may say whatever it likes
+        except Exception as error:  # noqa: BLE001 - an engine may send any answer
             return RoleCapability(why_not=explain(error))
 
     def switch(self, worker: str, role: Role) -> None:
@@ -97,7 +97,7 @@ class EngineRequests:
             return SwitchAnswer.NONE, ""
         try:
             said = asked.result()
-        except Exception as error:  # noqa: BLE001 - an engine may say whatever it likes
+        except Exception as error:  # noqa: BLE001 - an engine may send any answer
             return SwitchAnswer.REFUSED, explain(error)
         return (SwitchAnswer.SAID_DONE if said.done else SwitchAnswer.REFUSED), said.text
 

@@ -1,4 +1,4 @@
-"""The options of an installation, which an upgrade repeats without being told."""
+"""The options of an installation, which an upgrade uses again."""
 
 from __future__ import annotations
 

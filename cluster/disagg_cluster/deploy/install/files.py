@@ -19,7 +19,7 @@ from disagg_exporter.http.listen import ListenAddress
 
 NAME = "disagg-node"
 ALERTMANAGER = "127.0.0.1:9093"
-"""An Alertmanager's default address; without one, Prometheus' alerts reach nobody."""
+"""An Alertmanager's default address; without one, Prometheus' alerts are not delivered."""
 
 
 class InstallPart(StrEnum):
@@ -55,7 +55,7 @@ class InstallPaths:
         return (self.node_file.parent,)
 
     def holds(self, path: Path) -> bool:
-        """Return whether an installation may have written there, whatever its record says."""
+        """Return whether an installation may have written there, recorded or not."""
         real = path.parent.resolve() / path.name
         places = (self.unit, self.provisioning, *self.own_folders)
         return any(real.is_relative_to(each.resolve()) for each in places)

@@ -17,7 +17,7 @@ _BOOTED = Path("/run/systemd/system")
 
 
 class ServiceError(DisaggError):
-    """The service did not do as it was told; the text has systemctl's output."""
+    """systemctl failed; the text has its output."""
 
 
 @dataclass(frozen=True, slots=True)

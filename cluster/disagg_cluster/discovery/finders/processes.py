@@ -169,7 +169,7 @@ class ProcessFinder:
 
 
 def _likely_ports(server: EngineServer, kept: Mapping[str, str]) -> Iterator[int]:
-    """Yield the ports where an engine was told to serve its page, the likeliest first."""
+    """Yield the ports where an engine is configured to serve its page, the likeliest first."""
     system = port_of(kept.get(_SYSTEM_PORT, ""))
     port = port_argument(server.process.argv, server.kind)
     yield from (each for each in (system, port) if each is not None)

@@ -72,7 +72,7 @@ def is_wrapped(process: HostProcess, table: Mapping[int, HostProcess]) -> bool:
 
 
 def is_for_ray(process: HostProcess) -> bool:
-    """Return whether a server was told to have its workers started by Ray."""
+    """Return whether a server is configured to start its workers with Ray."""
     flags = read_flags(process.argv)
     return flags.value("distributed-executor-backend") == "ray" or flags.has("worker-use-ray")
 

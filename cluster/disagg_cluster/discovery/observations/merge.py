@@ -133,7 +133,7 @@ def _endpoints(candidates: Sequence[Observation]) -> tuple[Endpoint, ...]:
 
 
 def _certificate_file(first: Sequence[Observation]) -> str | None:
-    """Return the file as the process itself was told, in whose file system it is looked up."""
+    """Return the file by its path in the file system of the process."""
     files = (s.certificate_file for s in sorted(first, key=_nearness))
     return next(filter(None, files), None)
 

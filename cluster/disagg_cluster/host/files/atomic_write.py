@@ -59,7 +59,7 @@ def put_aside(path: Path, log: logging.Logger) -> None:
 
 
 class HeldFolder:
-    """The folder that was at a path when it was held; before `hold`, whatever is there.
+    """The folder that was at a path when it was held; before `hold`, the one that is there now.
 
     Somebody may move it and put a link to another daemon's folder in its place. Files written by
     `at` then go into the held folder, or fail if it was removed.

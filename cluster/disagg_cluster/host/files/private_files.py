@@ -171,7 +171,7 @@ def _close_to_others(
             raise UnsafeDirError(f"{holds}; choose a folder of its own")
         return (f"{holds}: it stays so, and others may see the names in it",)
     os.fchmod(descriptor, _DIR_MODE)
-    # Closed first: from here on nobody can add to what is found.
+    # Closed first: from here on no other process can add files.
     foreign = _foreign_entry(descriptor) if mode & _OTHERS_WRITE else None
     if foreign is not None:
         raise UnsafeDirError(

@@ -73,7 +73,7 @@ class RunDirWatch:
             try:
                 self._restore_lost()
             finally:
-                # Clients that ask whether we are here are answered whatever happened to the folder.
+                # Clients that ask whether we are here are answered even if the folder is lost.
                 for each in self._each_check:
                     each()
 

@@ -1,6 +1,6 @@
 """Decides the next step of a worker's move to another role, from its state and the time.
 
-Pure: no clock, no process, no router. Whatever is observed, in any order, by any daemon:
+Pure: no clock, no process, no router. For all observations, in any order and by any daemon:
 
 * a process is ended only after the router has released it and its last request has ended; a drain
   that takes too long is called off, and the worker stays in its old role;
@@ -70,7 +70,7 @@ def _leaving(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
     if not _is_late(move, now_ns):
         return Moved(move)
     if move.undone:
-        # Whatever it still sends there: the worker cannot stay in a role it does not fill.
+        # Even if it still sends requests there: the worker cannot stay in a role it does not fill.
         return Moved(move.into(MoveStep.DRAINING, now_ns))
     return _give_up(move, "the router does not let it go", now_ns)
 

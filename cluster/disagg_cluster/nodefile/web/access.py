@@ -145,7 +145,7 @@ _JOIN_SECONDS = 1.0
 class WebConfigWatch:
     """The access that a web-config file asks for, rebuilt when it or the files it names change.
 
-    Checks run on a separate thread: a file on a server that hangs must hold up nobody. A
+    Checks run on a separate thread: a file on a server that hangs must not delay others. A
     half-written file could be one that requires no password, so a change counts only once it has
     been stable for a moment, and an empty file never does.
 

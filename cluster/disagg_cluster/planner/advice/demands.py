@@ -125,7 +125,7 @@ class LoadScale:
     """A change of load to assume: factors of the number of requests and of their lengths.
 
     `hit_rate` is the share of each prompt that a cache has, None for the present share.
-    `prompt_length` is for the whole prompt, whatever is cached of it.
+    `prompt_length` is for the whole prompt, including what is cached of it.
     """
 
     requests: float = 1.0

@@ -21,7 +21,7 @@ _MILLION = 1e6
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """A measure; `known` tells in which minutes it is known."""
+    """A measure; `known` says in which minutes it is known."""
 
     name: str
     unit: str
@@ -34,7 +34,7 @@ class _Measure:
 class MeasuredChange:
     """One measure; `change_ratio` is after / before - 1, `low` and `high` its 90 % interval.
 
-    `more_is_better` tells which direction is an improvement.
+    `more_is_better` says which direction is an improvement.
     """
 
     name: str

@@ -39,8 +39,8 @@ class PlanRow:
     """GPUs of one role at one horizon.
 
     `needed` GPUs meet the targets with the probability `quantile`; the plan would have
-    `recommended` GPUs then. `shortfall` is by how many these are too few, whatever bound or lead
-    time is the reason, and `missing` by how many the current ones are.
+    `recommended` GPUs then. `shortfall` is by how many these are too few, for a bound or a lead
+    time, and `missing` by how many the current ones are.
     """
 
     role: Role

@@ -22,7 +22,7 @@ from disagg_exporter.model import Role
 FULL_RATIO = 0.9
 """A pool that uses so much of its capacity may need any number of further engines."""
 SHORT_RATIO = 0.8
-"""A pool that will use less at most is not short, whatever its estimated needs are."""
+"""A pool that will use less at most is not short, even if its estimated needs are higher."""
 _DOUBTED_FACTOR = 1.5
 """If a pool that is not full supposedly needs so many times the engines that its load fills, its
 learned capacity is wrong."""

@@ -65,7 +65,7 @@ def _write_model(
 
 
 def _write_role(rows: MetricRows, of: tuple[str, str, str, str], role: RolePlan) -> None:
-    """Engines of several sizes on GPUs of one name are summed: no label tells them apart."""
+    """Engines of several sizes on GPUs of one name are summed: no label distinguishes them."""
     recommended = {row.horizon_seconds: row.recommended for row in role.rows}
     for horizon, gpus in recommended.items():
         rows.add("disagg_plan_gpus", gpus, *of, "recommended", duration(horizon), "")

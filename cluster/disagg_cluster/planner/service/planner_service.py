@@ -105,7 +105,7 @@ class PlannerService:
             )
             self._server = server = self._make_server(rounds, diagnosing)
             stack.callback(server.close)
-            # The first signal interrupts whatever is under way.
+            # The first signal interrupts the work under way.
             with contextlib.suppress(_Ended), self._signals():
                 serving(server.start())
                 manager.ready()

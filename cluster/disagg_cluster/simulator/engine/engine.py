@@ -151,7 +151,7 @@ class Engine:
         return outcome
 
     def finish(self, now_ns: int) -> Outcome | None:
-        """Apply the current step as ended now, whatever was planned.
+        """Apply the current step as ended now, not when planned.
 
         For use in real time, where a step ends when its sleep returns.
         """

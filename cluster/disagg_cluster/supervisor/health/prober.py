@@ -112,7 +112,7 @@ class Prober:
         def probe() -> None:
             try:
                 seen = batch_probe(workers, _PATIENCE_SECONDS)
-            except Exception:  # noqa: BLE001 - whoever asked is to be answered
+            except Exception:  # noqa: BLE001 - the caller needs an answer
                 # It decides about none of them; each is probed separately.
                 _log.debug("a check of all workers failed", exc_info=True)
                 seen = (False,) * len(workers)
@@ -131,7 +131,7 @@ class Prober:
         def probe() -> None:
             try:
                 seen = self._probe(pending.target, pending.session, pending.seconds, pending.proven)
-            except Exception as error:  # noqa: BLE001 - whoever asked is to be answered
+            except Exception as error:  # noqa: BLE001 - the caller needs an answer
                 _log.debug("a probe of port %d failed", pending.target.port, exc_info=True)
                 seen = _undecided(f"{type(error).__name__}: {error}")
             self._call_in_loop(pending.settle, seen)
@@ -146,7 +146,7 @@ class Prober:
                 pending.settle(_undecided(str(error)))
 
     def _call_in_loop(self, take: Callable[..., None], *arguments: object) -> None:
-        # The loop may be closed already: then nobody waits.
+        # The loop may be closed already: then no caller waits.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(take, *arguments)
 
@@ -173,7 +173,7 @@ def batch_probe(
     except OSError:
         return (False,) * len(workers)
     return tuple(
-        # Whatever the address: others rarely listen on the same port at another address.
+        # At any address: others rarely listen on the same port at another address.
         bool(proven) and number in answered and listening.get(target.port) == proven
         for number, (target, proven) in enumerate(workers)
     )

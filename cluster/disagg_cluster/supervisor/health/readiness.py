@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 256 * 1024
 
-# How much is shown of what a server says it serves: its page may be a stranger's.
+# How much is shown of what a server says it serves: its page may be another program's.
 _SHOWN_MODELS, _SHOWN_CHARACTERS = 5, 100
 
 

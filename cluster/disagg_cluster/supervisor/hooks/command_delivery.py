@@ -37,8 +37,8 @@ class CommandDelivery:
         environ: Ours; the command gets only what a program needs of it: neither tokens nor the
             variables of our service manager.
         log_path: Its output is appended there, up to a megabyte of each run.
-        deadline_seconds: How long it may take; then it is killed, as is whatever it leaves at its
-            end: all of its session, and processes that have left that.
+        deadline_seconds: How long it may take; then it is killed, as are the processes that it
+            leaves at its end: all of its session, and those that have left the session.
     """
 
     def __init__(

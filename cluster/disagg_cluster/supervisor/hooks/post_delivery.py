@@ -56,7 +56,7 @@ class PostDelivery:
                     # Name resolution may be slow: a delivery given up meanwhile is not sent.
                     if not answer.done():
                         answer.set_result(self._post(link, data))
-                except Exception as error:  # noqa: BLE001 - passed on to whoever waits
+                except Exception as error:  # noqa: BLE001 - passed on to the caller
                     answer.set_exception(error)
 
         try:

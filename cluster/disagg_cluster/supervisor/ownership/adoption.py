@@ -58,7 +58,7 @@ class ProcessEvidence:
 
 
 def proves_worker(traits: ProcessEvidence) -> bool:
-    """Whether these traits together are a worker's and nobody else's.
+    """Whether these traits together are those of a worker and of nothing else.
 
     The log alone is not: a person may append to it. Without it (the disk was full, the folder was
     renamed) both arguments and mark are required: somebody may have started the same by hand, and

@@ -109,7 +109,7 @@ class ChildProcess:
     def watch(self, pid: int) -> int | None:
         """Return a member's pidfd, which the caller closes; None if the process has gone."""
         pidfd = _member_pidfd(pid, self.family)
-        # Checked once more: if the leader's pid has been reused, the member may be a stranger's.
+        # Checked once more: if the leader's pid has been reused, the member may not be ours.
         if pidfd is not None and not self._is_ours():
             os.close(pidfd)
             return None
@@ -136,7 +136,7 @@ class ChildProcess:
             if held:
                 return False
         for pid in self.survivors():
-            # Some may have left the group; nobody is signalled twice.
+            # Some may have left the group; none is signalled twice.
             outside = not held or _group_of(pid) != self.pid
             pidfd = self.watch(pid) if outside else None
             if pidfd is not None:

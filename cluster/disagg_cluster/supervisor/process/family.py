@@ -165,7 +165,7 @@ class Descendants:
         return self._seen.get(leader, frozenset())
 
     def scan(self, leaders: Collection[int]) -> None:
-        """Find each leader's descendants now, and reap dead orphans that nobody waits for."""
+        """Find each leader's descendants now, and reap dead orphans that no caller waits for."""
         # Session 0 is the kernel's: most processes of an idle machine.
         pids = [pid for pid in procfs.pids() if procfs.session_of(pid) != 0]
         parents = {pid: procfs.parent_of(pid) or 0 for pid in pids}

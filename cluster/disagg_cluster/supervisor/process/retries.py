@@ -106,7 +106,7 @@ class SupervisionHealth:
 
 
 class Retrier:
-    """Does what must be done; what fails, for whatever reason, is repeated until it succeeds.
+    """Does what must be done; what fails, for any reason, is repeated until it succeeds.
 
     No callback of the loop may do anything else: an exception there would be lost, and with it the
     death or the deadline that it was called for.
@@ -150,7 +150,7 @@ class Retrier:
         self._waiting.pop(what, None)
         try:
             self._reserve.run(deed)
-        except Exception as error:  # noqa: BLE001 - there is nobody above to take it
+        except Exception as error:  # noqa: BLE001 - no caller could handle it
             # Before reporting, which may fail without memory: the action must not be lost.
             self._waiting[what] = self._loop.call_later(RETRY_SECONDS, self._try, what, deed)
             self._health.failed(f"{self._owner}: {what}", error)

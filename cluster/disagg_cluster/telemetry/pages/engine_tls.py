@@ -31,7 +31,7 @@ _Signature = tuple[tuple[int, int, int] | None, ...]
 class EngineTlsServer:
     """What is known of an engine that serves TLS.
 
-    `certificate_file` is where its process was told to find its certificate, empty if unknown.
+    `certificate_file` is where its process is configured to find its certificate, empty if unknown.
     `pid` and `start_ticks` identify that process; None if it is not visible, or not on this node.
     """
 
@@ -67,7 +67,7 @@ class EngineTlsClients:
         Reads files, also of an engine's own file system, which may block.
 
         Raises:
-            TlsError: Nobody is trusted to be this engine, or a file cannot be used.
+            TlsError: No certificate or CA is known for it, or a file cannot be used.
         """
         server = self._server_of(engine)
         known = self._known.get(engine)
@@ -78,7 +78,7 @@ class EngineTlsClients:
         self._read_pin(known)
         try:
             trust = server.settings.trust(known.pins, urlsplit(url).hostname or "")
-            trust.verified  # noqa: B018 - raises where nobody is trusted
+            trust.verified  # noqa: B018 - raises where nothing is trusted
         except TlsError as error:
             if error.fault is TlsFault.NO_TRUST and known.unreadable:
                 raise TlsError(TlsFault.NO_TRUST, known.unreadable) from None
@@ -110,7 +110,7 @@ def client_for(trust: Trust) -> ClientTls:
     """Return a client's end of TLS; the same as long as the files of the trust are the same.
 
     Raises:
-        TlsError: Nobody is trusted, or a file cannot be used.
+        TlsError: Nothing is trusted, or a file cannot be used.
     """
     return _client_of(trust, _signature(trust))
 

@@ -115,7 +115,7 @@ class Proxies:
         """Track the next records without returning their work."""
         self._kv_usage_ratio = float(rows["kv_usage_ratio"][-1])
         if kinds[-1] == wire.GENERATION:
-            self._unfinished_tokens = 0.0  # whatever it was before
+            self._unfinished_tokens = 0.0  # regardless of what it was
         else:
             self._follow(rows, kinds == wire.GENERATION)
 

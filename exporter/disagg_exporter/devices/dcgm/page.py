@@ -41,7 +41,7 @@ LINKS = {
     "DCGM_FI_PROF_NVLINK_TX_BYTES": (LinkKind.NVLINK, Direction.SENT),
     "DCGM_FI_PROF_NVLINK_RX_BYTES": (LinkKind.NVLINK, Direction.RECEIVED),
 }
-"""Means over its last interval, in bytes per second, whatever its list of counters calls them."""
+"""Means over its last interval, in bytes per second, under any name in its list of counters."""
 
 _WANTED = SeriesFilter(
     (

@@ -124,7 +124,7 @@ _Identity = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class SeriesKey(NamedTuple):
-    """Name and labels of a sample; equal ones share a number, whatever the order of labels."""
+    """Name and labels of a sample; equal ones share a number, in any order of labels."""
 
     name: str
     labels: Mapping[str, str]

@@ -100,7 +100,7 @@ class Passwords:
     def _stand_in(self, name: bytes) -> bytes:
         """Return the user's hash that an unknown name is checked against, always the same one.
 
-        So an unknown name takes as long as some user's, whatever the hashes' costs.
+        So an unknown name takes as long as some user's, at any cost of the hashes.
         """
         place = int.from_bytes(self._digest(name)[:8], "big") % len(self._hashes)
         return list(self._hashes.values())[place]

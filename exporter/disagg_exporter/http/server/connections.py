@@ -59,7 +59,7 @@ class Connections:
     Args:
         limits: The maximum numbers.
         refusals: Counts the displaced connections.
-        refuse: Tells a client, at once, that there is no room for it.
+        refuse: Rejects a client at once, for lack of room.
     """
 
     limits: ConnectionLimits

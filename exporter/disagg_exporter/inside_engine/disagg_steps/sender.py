@@ -56,7 +56,7 @@ class Sender:
         in_flight: Counts the requests that the engine has not answered; None if unknown.
         limits: The most tokens and requests that the engine takes into one step, if known.
         clock_ns: CLOCK_MONOTONIC.
-        getpid: Tells a forked child from its parent.
+        getpid: Distinguishes a forked child from its parent.
         beat_seconds: From one heartbeat to the next.
     """
 

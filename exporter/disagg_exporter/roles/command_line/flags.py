@@ -20,7 +20,7 @@ _WORDS: dict[str, frozenset[str] | None] = {
     "ec_role": frozenset({"ec_producer", "ec_consumer", "ec_both"}),
 }
 # For a configuration that is not valid JSON: its quotes were removed by a shell, doubled by a
-# template, or are Python's. Only the value of the key counts, whatever surrounds it.
+# template, or are Python's. Only the value of the key counts, not what surrounds it.
 _LOOSE = re.compile(r"\b((?i:kv_role|ec_role)|kv_connector)(?=\W{1,12}([A-Za-z]\w{0,80}))")
 
 # Connectors that only move KV between an engine and its own store, not to another engine.
@@ -120,7 +120,7 @@ class Flags:
         )
 
     def given(self, *names: str) -> bool:
-        """Return whether any of these options is present, whatever its value."""
+        """Return whether any of these options is present, with any value."""
         return any(name in self.words for name in names)
 
     def value(self, *names: str) -> str | None:

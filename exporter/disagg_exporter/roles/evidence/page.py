@@ -123,7 +123,7 @@ def _claims(seen: _PageEvidence) -> Iterator[Claim]:
         yield stated(Source.PROGRAM, "page", "router's series", None, Confidence.MEDIUM)
     for word in sorted(seen.engine_types):
         recognised = role_word(word)
-        # Older builds wrote `unified` whatever the engine did.
+        # Older builds always wrote `unified`.
         sure = Confidence.LOW if recognised and recognised[1] is Role.MIXED else Confidence.HIGH
         yield definite_claim(Source.SGLANG, "page label engine_type", recognised, sure)
     for word in sorted(seen.components):

@@ -149,7 +149,7 @@ class Claim:
 
     @property
     def is_enough(self) -> bool:
-        """For a claim by traffic: whether there was enough to decide, whatever it showed."""
+        """For a claim by traffic: whether there was enough of it to decide."""
         return self.value != TOO_LITTLE
 
     @property

@@ -81,7 +81,7 @@ def decode(body: bytes) -> FpmMessage:
     """Return a decoded message.
 
     Raises:
-        FpmVersionError: It is of another version, whatever its fields.
+        FpmVersionError: It is of another version; its fields are not checked.
         FpmError: It is too large, not a map of the known fields, or has impossible values.
     """
     if len(body) > MAX_BODY_BYTES:

@@ -151,7 +151,7 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
 def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
     """`longer`, corrected by whether long prompts have concentrated on each engine.
 
-    Whether they have can be tested without a past, whatever their lengths. A mean of few cannot:
+    Whether they have can be tested without a past, at any lengths. A mean of few cannot:
     where a histogram shows no concentration, `longer` counts as chance (z 0), and still explains a
     wait, unless the wait is significant. Jammed engines are exempt: unfinished prompts are not in
     the histogram.
@@ -183,7 +183,7 @@ def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
 def _share(view: ModelView, waits: Waits, share: Adverse) -> Adverse:
     rows = waits.rows
     above = np.nan_to_num(view.changed("share", rows).shift.after) >= np.log(_LEAST["share"][0])
-    # An engine with idle time makes nobody wait, whatever its share of requests.
+    # An engine with idle time makes no request wait, even with a large share of them.
     above &= (busy_ratio(view, rows) >= _BUSY) | (view.recent("waiting", rows) >= _LEAST_QUEUE)
     # A significant wait at an engine with a larger share is likely due to it.
     likely = (waits.z >= SURE_WAIT_Z) & (share.size > 0)

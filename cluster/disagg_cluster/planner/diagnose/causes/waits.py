@@ -36,8 +36,8 @@ _HINTS = (
 _SURE_Z, _HINTED_Z = 6.0, 0.5
 _GIANTS_Z = 4.0
 _LEAST_HINT = np.log(1.08)
-# A queue for so many blocks, with a wait of this part of the target, is too long whatever it was
-# before; a part of that wait is the request's own service.
+# A queue for so many blocks, with a wait of this part of the target, is too long even if it was
+# so before; a part of that wait is the request's own service.
 _STANDING_BLOCKS, _LATE, _STANDING_Z, _SERVED_PART = 4, 0.5, 6.0, 0.1
 # One of so many earlier blocks may exceed a wait that counts as longer.
 _WAVES = 12

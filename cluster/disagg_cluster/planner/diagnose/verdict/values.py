@@ -157,7 +157,7 @@ class ModelDiagnosis:
 
     `suspects` are further possible causes that are not significant yet, likeliest first: they call
     for no action but another round. `missing` names the evidence that is missing because nothing
-    exports it, whatever the outcome.
+    exports it; it is set for every outcome.
     """
 
     model: ModelKey
