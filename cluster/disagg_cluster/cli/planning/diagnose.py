@@ -92,7 +92,7 @@ def diagnose_models(
     For each model: its bottlenecks, the costliest first, with evidence and an action; or that
     there is none and what was checked; or that it is undecided and what is missing. Below, where
     the time to first token goes at each engine, beyond what its work should take. Exit code 0
-    whatever is found (--json: `outcome`), 1 without an answer, 2 for bad usage.
+    for any outcome (--json: `outcome`), 1 without an answer, 2 for bad usage.
 
     \b
       disagg-node diagnose --prometheus http://prometheus:9090 --cluster east

@@ -20,9 +20,9 @@ from disagg_cluster.cli.planning.progress import Progress
 def rebalance(source: LoadSource, file: Path, as_json: bool) -> None:
     """Name the engine of each model that should change its role now, why, and what that gains.
 
-    Moves nothing, whatever the planner file says: `disagg-node reassign` moves a worker by hand,
-    the planner service does in mode act. Exit codes: 0 whatever is advised, 1 for a Prometheus that
-    does not answer or holds no load, 2 for a wrong file or option.
+    Moves nothing, in any mode of the planner file: `disagg-node reassign` moves a worker by hand,
+    the planner service does in mode act. Exit codes: 0 for any advice, 1 for a Prometheus that does
+    not answer or holds no load, 2 for a wrong file or option.
 
     \b
       disagg-node rebalance -c planner.yaml

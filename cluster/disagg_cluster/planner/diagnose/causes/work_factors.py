@@ -14,7 +14,7 @@ from disagg_cluster.planner.diagnose.verdict.values import Cause, RemedyKind
 
 # Factors of the seconds that each prompt needs, independent of other requests.
 _WORK = ("slowness", "host_gap", "computed_share")
-# Work that has grown by so much at this z lengthens waits by its ratio, whatever they show yet.
+# Work that has grown by so much at this z lengthens waits by its ratio, seen or not yet.
 _WORK_Z, _LEAST_MORE_WORK = 8.0, float(np.log(1.2))
 # A mean over the last two blocks may be off by so many deviations of one block.
 _STRAYS = 1.5
