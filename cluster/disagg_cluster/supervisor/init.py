@@ -31,7 +31,7 @@ PASSED_ON = (
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 _DRAINING = (signal.SIGTERM, signal.SIGINT)  # The daemon handles these; SIGQUIT only kills it.
 _RESET = (*PASSED_ON, signal.SIGPIPE)
-_PLANNED = (0, 2)
+_REFUSED = 2  # The command line or the node file is bad, or could not be read.
 _GRACE_SECONDS = 10.0
 
 PATIENCE = RestartPolicy(backoff_first_seconds=1.0, backoff_max_seconds=30.0, steady_seconds=60.0)
@@ -53,6 +53,7 @@ def fate(
     status: int,
     *,
     asked: bool,
+    engines_left: bool,
     lasted_seconds: float,
     consecutive_crashes: int,
     policy: RestartPolicy = PATIENCE,
@@ -60,16 +61,19 @@ def fate(
     """Return what follows a daemon's end, and how many crashes in a row that makes.
 
     An end that was asked for, a good end and a bad command line or node file are planned: they are
-    passed on. Anything else is a crash, and the engines need a daemon.
+    passed on. Anything else is a crash, and the engines need a daemon. While engines are left, a
+    bad node file counts as a crash, too: our end would be theirs, and the next daemon may be able
+    to read it.
 
     Args:
         status: Its exit code, or minus the signal that ended it.
         asked: Whether we had passed on a signal that asks it to end.
+        engines_left: Whether it has left processes.
         lasted_seconds: How long it ran.
         consecutive_crashes: The crashes in a row before this one.
         policy: The waits, and how long a daemon must run to count as steady.
     """
-    if asked or status in _PLANNED:
+    if asked or status == 0 or (status == _REFUSED and not engines_left):
         return Fate(status if status >= 0 else 128 - status), 0
     consecutive_crashes = 1 if lasted_seconds >= policy.steady_seconds else consecutive_crashes + 1
     return Fate(None, backoff_seconds(consecutive_crashes, policy, 0.0)), consecutive_crashes
@@ -111,21 +115,24 @@ def _supervise(
         if daemon is not None:
             began = time.monotonic()
             status, asked = _watch(daemon, listened)
+            engines_left = _has_children()
             what, consecutive_crashes = fate(
                 status,
                 asked=asked,
+                engines_left=engines_left,
                 lasted_seconds=time.monotonic() - began,
                 consecutive_crashes=consecutive_crashes,
                 policy=policy,
             )
             if what.code is not None:
                 # Asked to end before it handled signals, it was killed and did not end its engines.
-                if asked and status < 0 and _has_children():
+                if asked and status < 0 and engines_left:
                     return _drain(argv, signal.Signals(-status), listened, say)
                 return what.code
             seconds = what.seconds
             ended = f"by signal {-status}" if status < 0 else f"with exit code {status}"
-            say(f"the daemon ended {ended}; the next start is in {seconds:.1f} s")
+            although = " although engines are left" if status == _REFUSED else ""
+            say(f"the daemon ended {ended}{although}; the next start is in {seconds:.1f} s")
         sign = _wait(seconds, listened)
         if sign is not None:
             say(f"asked to end by {sign.name} while no daemon ran")

@@ -65,6 +65,21 @@ signal.pause()
 """
 
 
+REFUSES = """
+import os, signal, sys
+ear = open(sys.argv[1], "w", buffering=1)
+if not os.path.exists(sys.argv[1] + ".engine"):
+    if os.fork() == 0:
+        os.setsid()
+        open(sys.argv[1] + ".engine", "w").close()
+        print("engine", os.getpid(), file=ear)
+        while True: signal.pause()
+    signal.pause()
+print("refused", file=ear)
+sys.exit(2)
+"""
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Callable[..., ChildProcess]]:
     """Start an init over a python script; all below it is killed at the end."""
@@ -89,25 +104,37 @@ def said(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("status", "asked", "consecutive_crashes", "lasted", "expected"),
+    ("status", "asked", "engines_left", "consecutive_crashes", "lasted", "expected"),
     [
-        (0, False, 3, 1, (Fate(0), 0)),
-        (2, False, 0, 1, (Fate(2), 0)),
-        (1, True, 0, 1, (Fate(1), 0)),
-        (-15, True, 0, 1, (Fate(143), 0)),
-        (1, False, 0, 1, (Fate(None, 1.0), 1)),
-        (-9, False, 1, 1, (Fate(None, 2.0), 2)),
-        (-9, False, 20, 1, (Fate(None, 30.0), 21)),
-        (-9, False, 20, 60, (Fate(None, 1.0), 1)),
+        (0, False, True, 3, 1, (Fate(0), 0)),
+        (2, False, False, 0, 1, (Fate(2), 0)),
+        (2, False, True, 0, 1, (Fate(None, 1.0), 1)),
+        (2, False, True, 20, 1, (Fate(None, 30.0), 21)),
+        (2, True, True, 0, 1, (Fate(2), 0)),
+        (1, True, True, 0, 1, (Fate(1), 0)),
+        (-15, True, False, 0, 1, (Fate(143), 0)),
+        (1, False, False, 0, 1, (Fate(None, 1.0), 1)),
+        (-9, False, True, 1, 1, (Fate(None, 2.0), 2)),
+        (-9, False, True, 20, 1, (Fate(None, 30.0), 21)),
+        (-9, False, True, 20, 60, (Fate(None, 1.0), 1)),
     ],
 )
 def test_a_requested_or_final_exit_code_is_passed_on_and_any_other_is_a_crash(
-    status: int, asked: bool, consecutive_crashes: int, lasted: float, expected: tuple[Fate, int]
+    status: int,
+    asked: bool,
+    engines_left: bool,
+    consecutive_crashes: int,
+    lasted: float,
+    expected: tuple[Fate, int],
 ) -> None:
-    assert (
-        fate(status, asked=asked, lasted_seconds=lasted, consecutive_crashes=consecutive_crashes)
-        == expected
+    what = fate(
+        status,
+        asked=asked,
+        engines_left=engines_left,
+        lasted_seconds=lasted,
+        consecutive_crashes=consecutive_crashes,
     )
+    assert what == expected
 
 
 @pytest.mark.parametrize("code", [0, 2])
@@ -143,6 +170,24 @@ def test_a_crashed_daemon_is_started_again_and_its_engines_are_not_touched(
     assert wait_readable(child.pidfd)
     assert child.exit_code() == 7
     assert procfs.start_ticks(engine) is None, "an orphan was not buried"
+
+
+def test_a_refused_start_is_repeated_while_engines_are_left_and_final_without_them(
+    run: Callable[..., ChildProcess], ear: Ear, tmp_path: Path
+) -> None:
+    """Ending with the daemon's exit code would end the container, and with it the engines."""
+    child = run(0.0, *PYTHON, REFUSES, str(ear.path))
+    engine = int(ear.line().split()[1])
+    [daemon] = [pid for pid in procfs.children_of(child.pid) if pid != engine]
+    os.kill(daemon, signal.SIGKILL)
+
+    assert [ear.line() for _ in range(3)] == ["refused"] * 3
+    assert procfs.is_alive(engine)
+    assert "with exit code 2 although engines are left; the next start is in" in said(tmp_path)
+
+    os.kill(engine, signal.SIGKILL)
+    assert wait_readable(child.pidfd)
+    assert child.exit_code() == 2
 
 
 def test_signals_are_passed_on(run: Callable[..., ChildProcess], ear: Ear) -> None:
