@@ -45,7 +45,7 @@ class MayNotAskError(DisaggError):
 
 
 class BrokenOffError(DisaggError):
-    """The daemon ended or stopped answering before the outcome was known."""
+    """The daemon could not be asked, or ended or stopped answering before the outcome was known."""
 
 
 def check_access(folder: Path) -> None:
@@ -100,7 +100,8 @@ def ask(
     Raises:
         NoDaemonError: Nothing listens there.
         MayNotAskError: This user may not connect.
-        BrokenOffError: The connection ended without a final reply.
+        BrokenOffError: There is no descriptor left for a connection, or it ended without a final
+            reply.
     """
     with _connected(path) as link:
         try:
@@ -126,7 +127,11 @@ def ask(
 
 
 def _connected(path: Path) -> socket.socket:
-    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        # The fault is on our side and says nothing about the daemon.
+        raise BrokenOffError(f"the daemon at {path} cannot be asked: {error.strerror}") from None
     link.settimeout(_CONNECT_SECONDS)
     try:
         link.connect(str(path))

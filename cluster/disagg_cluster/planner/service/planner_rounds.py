@@ -102,8 +102,12 @@ class PlannerRounds:
         self._refresh_health()
 
     def refresh(self) -> None:
-        """Update process usage and collector health, and poll the move under way."""
-        self._rebalancer.poll_move(time.time())
+        """Update process usage and collector health, and poll the move under way.
+
+        A failure to poll is shown as the rebalancing's.
+        """
+        with self._rebalancing.guard():
+            self._rebalancer.poll_move(time.time())
         self._refresh_health()
 
     def _forecast(self, histories: Sequence[LoadHistory], now_seconds: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from pathlib import Path
 
@@ -37,3 +39,14 @@ def test_a_request_to_a_hanging_daemon_times_out(
         silent.listen()
         with pytest.raises(BrokenOffError, match="does not answer in time"):
             list(ask(path, new_request(PauseWorkers())))
+
+
+def test_a_lack_of_descriptors_is_reported_as_such_and_not_as_an_absent_daemon(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptor_left(*_arguments: int) -> socket.socket:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(client.socket, "socket", no_descriptor_left)
+    with pytest.raises(BrokenOffError, match="cannot be asked: Too many open files"):
+        list(ask(RunFolder(folder).control, new_request(DaemonStatus())))

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import errno
+import logging
+import os
 from dataclasses import dataclass, field, replace
 from html import escape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +16,8 @@ from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.moving.acting import Acting
+from disagg_cluster.planner.moving.local_mover import LocalMover
 from disagg_cluster.planner.service.past_waste import PastWaste
 from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_rounds import PlannerRounds
@@ -71,12 +77,17 @@ class Planner:
     prometheus: Prometheus = field(default_factory=Prometheus)
     now_ns: int = 0
     engines: ClusterEngines | None = field(default_factory=ClusterEngines)
+    acting: Acting | None = None
     shown_meanwhile: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         history = RollingHistory(self.prometheus, 24 * HOURS, STEP_SECONDS)
         self.rounds = PlannerRounds(
-            history, lambda _now: self.asked(), CONFIG, now_ns=lambda: self.now_ns
+            history,
+            lambda _now: self.asked(),
+            CONFIG,
+            acting=self.acting,
+            now_ns=lambda: self.now_ns,
         )
 
     def asked(self) -> ClusterEngines:
@@ -179,6 +190,25 @@ def test_before_the_first_successful_round_the_planner_is_not_ready() -> None:
 
     assert planner.rounds.why_not_ready == "no answer from http://prometheus: refused"
     assert "disagg_forecast_tokens_per_second" not in planner.names()
+
+
+def test_a_move_that_cannot_be_polled_fails_its_collector_and_not_the_planner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_now_seconds: float) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    acting = Acting(LocalMover(tmp_path / "control.sock"), logging.getLogger("test"))
+    planner = Planner(acting=acting)
+    planner.rounds.run_round(NOW)
+    assert planner.samples("disagg_collector_success")["planner:rebalance",] == 1
+
+    monkeypatch.setattr(acting, "poll", failing)
+    planner.rounds.refresh()
+    assert planner.samples("disagg_collector_success")["planner:rebalance",] == 0
+
+    planner.rounds.run_round(NOW + EVERY_SECONDS)
+    assert planner.samples("disagg_collector_success")["planner:rebalance",] == 1
 
 
 def test_several_clusters_are_rejected() -> None:
