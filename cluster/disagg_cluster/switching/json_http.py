@@ -51,7 +51,7 @@ def call(
     """Send a request, with a JSON body if one is given.
 
     Raises:
-        NoResponseError: No complete HTTP answer arrived in time.
+        NoResponseError: No complete HTTP answer arrived in time. Of an error, its status suffices.
     """
     headers = {"Content-Type": "application/json"}
     if api_key:
@@ -63,10 +63,17 @@ def call(
             return JsonAnswer(answer.status, _value(answer.read(_MOST_BYTES)))
     except urllib.error.HTTPError as error:
         with error:
-            return JsonAnswer(error.code, _value(error.read(_MOST_BYTES)))
+            return JsonAnswer(error.code, _error_page(error))
     except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "reason", error)
         raise NoResponseError(f"{method} {url}: {why}") from error
+
+
+def _error_page(error: urllib.error.HTTPError) -> Any:
+    try:
+        return _value(error.read(_MOST_BYTES))
+    except (OSError, http.client.HTTPException) as broken:
+        return f"the page broke off: {broken}"
 
 
 def _value(text: bytes) -> Any:

@@ -1,0 +1,54 @@
+"""Answers of a real server that break off: of an error the status suffices, else it is none."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from disagg_cluster.switching.json_http import NoResponseError, call
+
+
+@contextmanager
+def breaking_off(status: str, *, silent: bool) -> Iterator[str]:
+    """A server that sends three of a hundred bytes, and is then silent or closes."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 100\r\n\r\nbus".encode())
+                if silent:
+                    over.wait()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("silent", "text"),
+    [(True, "HTTP 503: the page broke off: timed out"), (False, "HTTP 503: bus")],
+)
+def test_an_error_whose_page_breaks_off_keeps_its_status(silent: bool, text: str) -> None:
+    with breaking_off("503 Service Unavailable", silent=silent) as url:
+        answer = call("GET", url, timeout_seconds=0.2)
+
+    assert answer.text() == text
+
+
+def test_a_success_whose_page_does_not_arrive_is_no_answer() -> None:
+    with (
+        breaking_off("200 OK", silent=True) as url,
+        pytest.raises(NoResponseError, match="timed out"),
+    ):
+        call("GET", url, timeout_seconds=0.2)
