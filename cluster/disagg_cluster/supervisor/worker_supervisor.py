@@ -92,6 +92,9 @@ class WorkerSupervisor:
             self.life = unrecorded_life(self.life, self._context.clock())
             assert found.child is not None
             self._process = self._new_process(found.child.start_ticks)
+        elif found.child is not None:  # A planned start was recorded before the fork.
+            known = {"start_ticks": found.child.start_ticks}
+            self._process = self._process.model_copy(update=known)
         self.child = found.child
         if found.child is not None and found.presence is Presence.RUNNING:
             self._watch(found.child, in_seconds=0.0)

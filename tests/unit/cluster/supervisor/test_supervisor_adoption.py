@@ -394,6 +394,21 @@ def test_a_start_recorded_without_a_pid_is_adopted(
     supervised([worker], story, journal=journal, entries=meant)
 
 
+def test_an_adopted_start_is_recorded_with_the_start_of_its_process(
+    spec: Callable[..., WorkerSpec], journal: Written
+) -> None:
+    """The next daemon compares both; the planned start is from before the fork."""
+    pids = leave_ready([worker := spec()], journal)
+    meant = [each.model_copy(update={"start_ticks": 1}) for each in journal.pages[0]]
+
+    async def story(harness: RunningSupervisor) -> None:
+        await harness.until(READY)
+        [entry] = journal.read()
+        assert (entry.pid, entry.start_ticks) == (pids["w"], procfs.start_ticks(pids["w"]))
+
+    supervised([worker], story, journal=journal, entries=meant)
+
+
 def test_the_journal_keeps_all_workers_during_an_adoption(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
