@@ -49,6 +49,11 @@ class ProbeTarget:
     timeout_seconds: float | None = None
     tls: Trust | None = None
 
+    @property
+    def authority(self) -> str:
+        """Host and port as in a URL: an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeResponse:
@@ -152,7 +157,7 @@ def get(target: ProbeTarget, path: str, until: float) -> ProbeResponse:
     if target.tls is not None:
         return _get_by_tls(target, path, until)
     key = f"Authorization: Bearer {target.api_key}\r\n" if target.api_key else ""
-    request = f"GET {path} HTTP/1.0\r\nHost: {target.host}:{target.port}\r\n{key}\r\n"
+    request = f"GET {path} HTTP/1.0\r\nHost: {target.authority}\r\n{key}\r\n"
     try:
         address = (target.host, target.port)
         with socket.create_connection(address, timeout=_left(until)) as connection:
@@ -174,11 +179,10 @@ def health_request(
     key: str, target: ProbeTarget, path: str, seconds: float, tls: ClientTls | None = None
 ) -> FetchRequest:
     """Return a GET request for one path of a worker's server."""
-    is_6 = ":" in target.host
-    family, host = (AF_INET6, f"[{target.host}]") if is_6 else (AF_INET, target.host)
+    family = AF_INET6 if ":" in target.host else AF_INET
     return FetchRequest(
         key,
-        f"http{'s' if target.tls else ''}://{host}:{target.port}{path}",
+        f"http{'s' if target.tls else ''}://{target.authority}{path}",
         ((family, (target.host, target.port)),),
         seconds,
         bearer=target.api_key,

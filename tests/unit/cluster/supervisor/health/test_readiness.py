@@ -399,6 +399,33 @@ def test_a_response_that_is_not_http_is_no_answer(
     assert answer == ProbeResponse(why="the answer is not HTTP")
 
 
+@pytest.mark.parametrize(
+    ("family", "host", "shown"),
+    [(socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "[::1]")],
+)
+def test_a_request_names_the_host_as_a_url_does(
+    family: socket.AddressFamily, host: str, shown: str
+) -> None:
+    """With brackets around an IPv6 address, without which a server may reject the header."""
+    requests: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        connection = listener.accept()[0]
+        with connection:
+            requests.append(connection.recv(4096))
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+
+    with socket.create_server((host, 0), family=family) as listener:
+        port = listener.getsockname()[1]
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        answer = get(ProbeTarget(port, "tiny", host), "/health", time.monotonic() + 5)
+        thread.join()
+
+    assert answer.status == 200
+    assert f"\r\nHost: {shown}:{port}\r\n".encode() in requests[0]
+
+
 def test_a_probe_that_cannot_be_sent_is_undecided() -> None:
     # TCP has no broadcast: the kernel refuses the connection before anything is sent.
     result = probe(ProbeTarget(8100, "tiny", host="255.255.255.255"), os.getpid(), 1)
