@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -131,7 +132,7 @@ class ControlGroup:
                 (self._root / "cgroup.subtree_control").write_text(f"+{controller}")
         except OSError as error:
             hint = "processes are in it, `DelegateSubgroup=` in the unit puts them elsewhere"
-            why = hint if error.errno == 16 else error.strerror
+            why = hint if error.errno == errno.EBUSY else error.strerror
             return f"no control of {controller} in {self._root}: {why}"
         return ""
 
