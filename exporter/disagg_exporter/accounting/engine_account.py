@@ -168,8 +168,8 @@ class EngineLedger:
         timelines = (*self.ended, *self.timelines.items())
         return [(rank, each.timeline.between(start_ns, end_ns)) for rank, each in timelines]
 
-    def drop_read(self, read_ns: int | None) -> None:
-        """Drop the pieces that all devices have read; all of them if no device reads them."""
+    def drop_pieces(self, read_ns: int | None) -> None:
+        """Drop the pieces up to where all devices have read; all of them if no device reads."""
         for _, each in (*self.ended, *self.timelines.items()):
             each.timeline.drop_before(each.mark_ns if read_ns is None else read_ns)
         # A timeline ends one nanosecond after its engine; devices read up to the engine's end.
@@ -238,4 +238,4 @@ def drop_read(devices: Iterable[DeviceLedger], engines: Mapping[str, EngineLedge
     """Drop the pieces of every engine's timelines that all devices have read."""
     read_ns = watermarks(devices)
     for name, engine in engines.items():
-        engine.drop_read(min(read_ns.get(name, ()), default=None))
+        engine.drop_pieces(min(read_ns.get(name, ()), default=None))

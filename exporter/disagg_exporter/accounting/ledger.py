@@ -175,10 +175,8 @@ class Ledger:
         if timeline is not None:
             engine = self._engines[key.engine]
             engine.reported.add(key, message.totals)
-            beat, devices = (
-                message._replace(t_ns=min(message.t_ns, now_ns)),
-                self._devices_of(engine),
-            )
+            beat = message._replace(t_ns=min(message.t_ns, now_ns))
+            devices = self._devices_of(engine)
             timeline.awaited = engine.awaits_step(key, beat, in_flight, devices, self._rules)
             timeline.heartbeat(
                 key, beat, overlapped=overlapped, held_totals=held_totals, now_ns=now_ns
