@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from disagg_exporter.accounting.awaited_steps import AwaitedSteps, InFlight, any_active
-from disagg_exporter.accounting.devices.assignments import owner_of
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.engine_reports import (
     AssignmentHistory,
@@ -221,8 +220,7 @@ def commit(
             engine = engines[credit.engine]
             engine.gpu_slice_ns[credit.role, credit.phase] += slice_ns
             if engine.reports_tokens(credit.phase):
-                owner = owner_of(engine.assignment)
-                node.count_time(credit.role, credit.phase, owner, slice_ns)
+                node.count_time(credit.role, credit.phase, credit.owner, slice_ns)
 
 
 def watermarks(devices: Iterable[DeviceLedger]) -> dict[str, set[int]]:

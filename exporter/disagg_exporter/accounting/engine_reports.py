@@ -165,10 +165,10 @@ class NodeTokens:
             self._slice_ns[each[:4]] += each.slice_ns
 
     def accounts(self) -> tuple[TokenAccount, ...]:
-        """Return the tokens as exported and checkpointed."""
-        return tuple(
-            TokenAccount(*key, tokens, self._slice_ns[key]) for key, tokens in self._counts.items()
-        )
+        """Return the tokens as exported and checkpointed, and time that has none yet."""
+        # In order of their first count.
+        keys = dict.fromkeys((*self._counts, *self._slice_ns))
+        return tuple(TokenAccount(*key, self._counts[key], self._slice_ns[key]) for key in keys)
 
 
 def _owner(assignment: Assignment) -> tuple[Role, str, str]:

@@ -49,10 +49,14 @@ from disagg_exporter.model.checkpoints import DeviceCheckpoint
 
 
 class Credit(NamedTuple):
-    """Device time credited to an engine in one phase; nanoseconds, unweighted."""
+    """Device time credited to an engine in one phase; nanoseconds, unweighted.
+
+    Role and owner (model name, namespace) are the engine's when it used the time.
+    """
 
     engine: str
     role: Role
+    owner: tuple[str, str]
     phase: Phase
     length_ns: int
 
@@ -281,7 +285,7 @@ class DeviceLedger:
         for phase, use, length_ns in parts:
             if length_ns:
                 self.cells[Cell(role, use, Reason.NONE, *owner)] += length_ns
-                yield Credit(assignment.engine, assignment.role, phase, length_ns)
+                yield Credit(assignment.engine, assignment.role, owner, phase, length_ns)
 
     def _add(self, cell: Cell, length_ns: int) -> None:
         if length_ns:

@@ -87,6 +87,15 @@ def test_the_time_of_a_follower_counts_for_its_leaders_tokens() -> None:
     assert sum(each.slice_ns for each in accounts) > 20 * SLICE_NS_PER_GPU_SECOND
 
 
+def test_time_without_tokens_yet_is_shown_and_resumed() -> None:
+    node, after = NodeTokens(), NodeTokens()
+    node.count_time(Role.DECODE, Phase.DECODE, ("m", "ns"), 7)
+    after.resume(node.accounts())
+    after.count_time(Role.DECODE, Phase.DECODE, ("m", "ns"), 1)
+
+    assert after.accounts() == (TokenAccount(Role.DECODE, Phase.DECODE, "m", "ns", 0, 8),)
+
+
 def test_a_forgotten_model_restarts_time_and_tokens_together() -> None:
     """Its engines may have worked in a role in which they reported no token yet."""
     node, engine = NodeTokens(), _as(Role.DECODE, 0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.model import EngineState, Method, Phase, Role
+from disagg_exporter.model import SLICE_NS_PER_GPU_SECOND, EngineState, Method, Phase, Role, Use
 from support.accounting import NodeAccounting, StepReporter
 
 
@@ -36,6 +37,62 @@ def test_tokens_from_before_a_role_change_stay_with_the_former_role() -> None:
             if a.phase is Phase.PREFILL
         }
         assert tokens == {(Role.DECODE, "old"): 200, (Role.PREFILL, "new"): 200}
+
+
+def test_the_time_of_tokens_from_before_a_reload_stays_with_the_former_model() -> None:
+    """The new process is there before the last seconds of the old one are committed."""
+    accounting, old, new = NodeAccounting(), StepReporter(pid=1), StepReporter(pid=2)
+    accounting.engine(role=Role.DECODE, model="old")
+    accounting.beat(old, 0)
+    for t in range(1, 11):
+        accounting.step(old, old.decode(t, 0.5))
+    accounting.engine(role=Role.DECODE, model="old", state=EngineState.GONE, since=10)
+    accounting.engine(role=Role.DECODE, model="new", since=10)
+    accounting.step(new, new.decode(12, 1))
+    accounting.beat(new, 30)
+    accounting.advance(30)
+
+    accounts = accounting.ledger.token_accounts()
+    decoded = {a.model_name: (a.tokens, a.slice_ns) for a in accounts if a.phase is Phase.DECODE}
+    second = SLICE_NS_PER_GPU_SECOND
+    assert decoded == {"old": (10, 5 * second), "new": (1, second)}
+
+
+RELOADS = st.lists(
+    st.tuples(
+        st.floats(0.01, 4), st.sampled_from("mn"), st.sampled_from([Role.PREFILL, Role.DECODE])
+    ),
+    max_size=30,
+)
+
+
+@given(RELOADS)
+def test_the_time_of_a_models_tokens_is_the_busy_time_of_its_devices(
+    reloads: list[tuple[float, str, Role]],
+) -> None:
+    """Of an engine that changes its model and role at any time, and reports tokens each step."""
+    accounting, reporter, t = NodeAccounting(), StepReporter(), 20.0
+    accounting.engine(role=Role.DECODE)
+    # Time counts once any token is known.
+    accounting.step(reporter, reporter.decode(1, 0))
+    accounting.beat(reporter, t)
+    accounting.advance(t)
+    for length, model, role in reloads:
+        accounting.engine(role=role, model=model, since=t)
+        t += length
+        accounting.step(reporter, reporter.decode(t, length))
+        accounting.advance(t)
+    for later in range(1, 20):
+        accounting.beat(reporter, t + later)
+        accounting.advance(t + later)
+
+    token_time, busy_time = Counter[str](), Counter[str]()
+    for account in accounting.ledger.token_accounts():
+        token_time[account.model_name] += account.slice_ns
+    for device in accounting.ledger.device_accounts():
+        for cell, slice_ns in device.slice_ns.items():
+            busy_time[cell.model_name] += slice_ns if cell.use is Use.DECODE else 0
+    assert token_time == busy_time
 
 
 def test_steps_from_before_a_move_are_accounted_to_the_former_device() -> None:
