@@ -206,25 +206,37 @@ def _exceeded_bound(
     taken: Mapping[EngineKind, int],
     bounds: PlanBounds,
 ) -> str | None:
-    """The first bound that these engines exceed."""
-    kinds = Counter(taken)
+    """The first bound that these engines exceed.
+
+    Where engines of others alone exceed one, only pools that add to that are limited by it.
+    """
+    added: Counter[EngineKind] = Counter()
     for request, count in zip(requests, counts, strict=True):
-        kinds[request.kind] += count
+        added[request.kind] += count
+    kinds = Counter(taken)
+    kinds.update(added)
     by_name: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for (gpu_name, gpus), engines in kinds.items():
         by_name[gpu_name].append((gpus, engines))
-    money = 0.0
-    for gpu_name, sizes in by_name.items():
+    for gpu_name in {gpu_name: None for (gpu_name, _), engines in added.items() if engines}:
         offer = bounds.offer(gpu_name)
-        held = sum(gpus * engines for gpus, engines in sizes)
-        if held and (offer is None or not _fits(sizes, offer)):
+        if offer is None or not _fits(by_name[gpu_name], offer):
             return _offered(gpu_name, offer)
-        if offer is not None and offer.price_per_hour is not None:
-            money += held * offer.price_per_hour
     budget = bounds.budget_per_hour
-    if budget is not None and money > budget * (1 + 1e-9):
+    if budget is None:
+        return None
+    left = max(0.0, budget - _money(taken, bounds))
+    if _money(added, bounds) > left + budget * 1e-9:
         return f"a budget of {budget:g} an hour"
     return None
+
+
+def _money(kinds: Mapping[EngineKind, int], bounds: PlanBounds) -> float:
+    """Price of these engines per hour; GPUs without a price cost nothing."""
+    return sum(
+        (bounds.price(gpu_name) or 0.0) * gpus * engines
+        for (gpu_name, gpus), engines in kinds.items()
+    )
 
 
 def _fits(engines: Sequence[tuple[int, int]], offer: GpuOffer) -> bool:

@@ -38,7 +38,8 @@ class PlanBounds:
     """The bounds of a plan.
 
     Each role of each model keeps `least_engines` at any load, and has at most `most_engines`.
-    `budget_per_hour` is for all GPUs together, and requires their prices.
+    `budget_per_hour` is for all GPUs of the offers together, and requires their prices. `unlisted`
+    are running GPUs without an offer: they have no price and do not count towards it.
 
     Raises:
         PlanBoundsError: They contradict each other.
@@ -48,6 +49,7 @@ class PlanBounds:
     least_engines: int = 1
     most_engines: int | None = None
     budget_per_hour: float | None = None
+    unlisted: tuple[GpuOffer, ...] = ()
 
     def __post_init__(self) -> None:
         problems = [
@@ -80,7 +82,7 @@ class PlanBounds:
             if self.offer(gpu_name) is None:
                 present[gpu_name] += gpus
         more = tuple(GpuOffer(name, count, gpus_per_node=1) for name, count in present.items())
-        return replace(self, offers=self.offers + more, budget_per_hour=self.budget_per_hour)
+        return replace(self, unlisted=self.unlisted + more)
 
     def price(self, gpu_name: str) -> float | None:
         """Price of a GPU of this name per hour, if known."""
@@ -88,8 +90,9 @@ class PlanBounds:
         return None if offer is None else offer.price_per_hour
 
     def offer(self, gpu_name: str) -> GpuOffer | None:
-        """The offer of GPUs of a name, if there is one."""
-        return next((offer for offer in self.offers if offer.gpu_name == gpu_name), None)
+        """The offer of GPUs of a name, or those of it that run without one."""
+        known = (*self.offers, *self.unlisted)
+        return next((offer for offer in known if offer.gpu_name == gpu_name), None)
 
 
 def nodes_needed(engines: Iterable[tuple[int, int]], gpus_per_node: int) -> int:

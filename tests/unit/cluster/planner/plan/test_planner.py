@@ -123,6 +123,38 @@ def test_bounds_are_never_exceeded_and_reported_where_they_bind(
             assert found.bounds
 
 
+def test_running_gpus_without_an_offer_do_not_prevent_a_plan_with_a_budget() -> None:
+    bounds = PlanBounds((GpuOffer("A", price_per_hour=2.0),), budget_per_hour=12.0)
+    unlisted = RunningEngines(Role.MIXED, "L20", 1, 2)
+    alone = plan([], bounds, TIMING, NOW, others=[unlisted])
+    found = plan([demand(paths([60.0] * 12), Fleet(1, 1))], bounds, TIMING, NOW, others=[unlisted])
+
+    assert (alone.models, alone.bounds) == ((), ())
+    # The whole budget is for the GPUs that have a price.
+    assert sum(each.rows[-1].recommended for each in model(found).roles) == 6
+    assert found.bounds[0].startswith("a budget of 12 an hour from ")
+
+
+def test_a_model_keeps_running_gpus_without_an_offer_under_a_budget_and_gets_no_more() -> None:
+    bounds = PlanBounds((GpuOffer("B", price_per_hour=2.0),), budget_per_hour=4.0)
+    others = [RunningEngines(Role.MIXED, "B", 1, 4)]
+    found = plan([demand(paths([60.0] * 12), Fleet(3, 2))], bounds, TIMING, NOW, others=others)
+
+    # Engines of others exceed the budget already.
+    assert sum(each.rows[-1].recommended for each in model(found).roles) == 5
+    assert model(found).following.money is None
+    assert found.actions == ()
+
+
+def test_engines_of_others_beyond_an_offer_leave_gpus_of_another_name_to_plan() -> None:
+    bounds = PlanBounds((GpuOffer("A", 16, gpus_per_node=1), GpuOffer("B", 2, gpus_per_node=1)))
+    others = [RunningEngines(Role.MIXED, "B", 1, 4)]
+    both = options("A") + options("B")
+    found = plan([demand(paths([20.0] * 12), Fleet(3, 1), both)], bounds, TIMING, NOW, None, others)
+
+    assert all(row.shortfall == 0 for each in model(found).roles for row in each.rows[-3:])
+
+
 def test_a_bound_that_binds_is_named_with_what_it_leaves_short() -> None:
     bounds = PlanBounds((GpuOffer("A", 4, gpus_per_node=1),))
     found = planned(demand(paths([60.0] * 12), Fleet(1, 1)), bounds=bounds)
