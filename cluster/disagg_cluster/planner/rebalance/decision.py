@@ -126,10 +126,10 @@ def _is_idle_beside(pair: WeighedPools, giver: Role, taker: Role) -> bool:
     """Whether the giver, as measured, would remain far less full than the taker is now.
 
     Then rare bursts justify a move even if the taker has room between them: if the futures are
-    wrong, the move costs only its downtime.
+    wrong, the move costs only its downtime. A taker that is not used at all gives no such reason.
     """
     after, used = pair.without_one(giver), pair.capacity_used.get(taker)
-    if after is None or used is None:
+    if after is None or not used:
         return False
     return after <= min(_IDLE_RATIO, _IDLE_OF_TAKER * used)
 

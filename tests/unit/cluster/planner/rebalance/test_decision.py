@@ -138,6 +138,19 @@ def test_an_idle_pool_gives_an_engine_for_bursts_in_the_other_pool() -> None:
     assert isinstance(decided(RoleSplit(4, 4), bursts, {**idle, Role.PREFILL: 0.3}), Stay)
 
 
+@pytest.mark.parametrize("used", [0.0, 0.01])
+def test_two_idle_pools_exchange_nothing(used: float) -> None:
+    """By the forecast decode will need five engines, and one until then."""
+    decode = np.where(np.arange(BLOCKS) < 2, 1, np.full((20, BLOCKS), 5))
+    rises = SplitNeeds(np.full_like(decode, 1), decode, 300.0)
+    idle = {Role.PREFILL: used, Role.DECODE: used}
+
+    assert isinstance(decided(RoleSplit(4, 4), rises), Move)
+    advice = decided(RoleSplit(4, 4), rises, idle)
+    assert isinstance(advice, Stay)
+    assert advice.reason.startswith("decode has room")
+
+
 def test_a_capacity_that_measurements_contradict_moves_nothing() -> None:
     used = {Role.PREFILL: 0.5, Role.DECODE: 0.75}
 
