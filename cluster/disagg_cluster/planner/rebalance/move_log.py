@@ -60,16 +60,19 @@ class MoveLog:
         return replace(self, ended_seconds=now_seconds, regretted=regretted)
 
     def why_not(self, limits: RebalanceLimits, now_seconds: float) -> str:
-        """Return why no move may begin now; empty if one may."""
+        """Return why no move may begin now; empty if one may.
+
+        Times after now are ignored: the clock was set back since.
+        """
         if self.under_way:
             return "a move is under way"
         recent = self._recent(now_seconds)
         if len(recent) >= limits.moves_per_hour:
             return f"{len(recent)} moves began within the last hour: no more are allowed"
         since = None if self.ended_seconds is None else now_seconds - self.ended_seconds
-        if since is not None and since < limits.cool_down_seconds:
-            return f"the last move ended {max(0.0, since):.0f} s ago: cooling down"
+        if since is not None and 0 <= since < limits.cool_down_seconds:
+            return f"the last move ended {since:.0f} s ago: cooling down"
         return ""
 
     def _recent(self, now_seconds: float) -> tuple[float, ...]:
-        return tuple(each for each in self.begun_seconds if each > now_seconds - HOUR_SECONDS)
+        return tuple(each for each in self.begun_seconds if 0 <= now_seconds - each < HOUR_SECONDS)

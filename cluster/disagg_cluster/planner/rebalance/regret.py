@@ -55,6 +55,6 @@ def regret_of(pair: WeighedPools, log: MoveLog, now_seconds: float) -> Regret | 
 def why_not_again(taker: Role, pair: WeighedPools, log: MoveLog, now_seconds: float) -> str:
     """Why a pool that had to give back an engine gets none; empty once it is measured full."""
     since = log.regretted.get(taker)
-    if since is None or now_seconds - since > LOOK_BACK_SECONDS or pair.is_full(taker):
+    if since is None or not 0 <= now_seconds - since <= LOOK_BACK_SECONDS or pair.is_full(taker):
         return ""
     return f"{taker} gave back an engine {(now_seconds - since) / 60:.0f} min ago and is not full"

@@ -173,6 +173,16 @@ def test_after_a_move_no_other_begins_until_it_has_ended_and_cooled_down() -> No
     assert ended.why_not(LIMITS, 420.0) == ""
 
 
+def test_moves_at_a_time_that_is_still_to_come_limit_nothing() -> None:
+    """The clock was set back by a day after them."""
+    log = MoveLog()
+    for begun in range(6):
+        log = log.begun(86_400.0 + begun, Role.DECODE).ended(86_400.0 + begun)
+
+    assert log.why_not(LIMITS, 10.0) == ""
+    assert log.begun(10.0, Role.DECODE).begun_seconds == (10.0,)
+
+
 def test_moves_within_an_hour_are_limited() -> None:
     limits = RebalanceLimits(moves_per_hour=2, cool_down_seconds=0.0)
     log = MoveLog().begun(0.0, Role.DECODE).ended(10.0).begun(100.0, Role.DECODE).ended(110.0)

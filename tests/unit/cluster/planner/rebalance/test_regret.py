@@ -107,6 +107,14 @@ def test_a_pool_that_gave_back_an_engine_gets_none_until_full() -> None:
     assert why_not_again(Role.PREFILL, half, log, 1800.0) == ""
 
 
+def test_a_reversal_at_a_time_that_is_still_to_come_prevents_nothing() -> None:
+    log = TO_DECODE.begun(86_400.0, Role.PREFILL, undoes=True).ended(86_700.0)
+
+    room = pools(RoleSplit(4, 4), {Role.PREFILL: 0.6, Role.DECODE: 0.85})
+    assert why_not_again(Role.DECODE, room, log, 86_800.0) != ""
+    assert why_not_again(Role.DECODE, room, log, 1800.0) == ""
+
+
 def test_a_failed_reversal_is_tried_again() -> None:
     log = TO_DECODE.begun(NOW, Role.PREFILL, undoes=True).ended(1200.0, done=False)
 
