@@ -10,24 +10,41 @@ from disagg_exporter.model import Role
 
 
 @dataclass(frozen=True, slots=True)
-class MoveLog:
-    """When moves of the last hour began, and when the last one ended; None while it is under way.
+class NewMove:
+    """A move under way to `to_role`; if it `undoes`, it reverts the last one."""
 
-    The last move was to `last_to`. If `last_undid`, it reverts the one before, which was to
-    `taken_back`. `regretted` is when a role last had to give back an engine.
+    to_role: Role
+    undoes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DoneMove:
+    """A move that was made; if it `undid`, it reverted the one before."""
+
+    to_role: Role
+    ended_seconds: float
+    undid: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLog:
+    """The moves of the last hour.
+
+    `begun_seconds` is when each began, made or not, and `tried_seconds` when the last one that is
+    over ended. `last` is the last one that was made. `regretted` is when a role last had to give
+    back an engine.
     """
 
     begun_seconds: tuple[float, ...] = ()
-    ended_seconds: float | None = None
-    last_to: Role | None = None
-    last_undid: bool = False
-    taken_back: Role | None = None
+    tried_seconds: float | None = None
+    new: NewMove | None = None
+    last: DoneMove | None = None
     regretted: Mapping[Role, float] = field(default_factory=dict)
 
     @property
     def under_way(self) -> bool:
         """Whether a move has begun but not ended."""
-        return bool(self.begun_seconds) and self.ended_seconds is None
+        return self.new is not None
 
     def begun(self, now_seconds: float, to_role: Role, *, undoes: bool = False) -> MoveLog:
         """Add a move that begins now; moves older than an hour are dropped.
@@ -37,27 +54,22 @@ class MoveLog:
             to_role: New role of its engine.
             undoes: It reverts the last move.
         """
-        return MoveLog(
-            (*self._recent(now_seconds), now_seconds),
-            last_to=to_role,
-            last_undid=undoes,
-            taken_back=self.last_to if undoes else None,
-            regretted=self.regretted,
-        )
+        begun_seconds = (*self._recent(now_seconds), now_seconds)
+        return replace(self, begun_seconds=begun_seconds, new=NewMove(to_role, undoes))
 
     def ended(self, now_seconds: float, *, done: bool = True) -> MoveLog:
-        """End the move under way; one that was not `done` cannot be reverted later.
+        """End the move under way.
 
-        If a move that failed was to revert the one before, that one remains the last.
+        One that was not `done` cannot be reverted later: the one before remains the last.
         """
-        back, regretted = self.taken_back, dict(self.regretted)
-        if not done:
-            return replace(
-                self, ended_seconds=now_seconds, last_to=back, last_undid=False, taken_back=None
-            )
-        if back is not None:
-            regretted[back] = now_seconds
-        return replace(self, ended_seconds=now_seconds, regretted=regretted)
+        ended = replace(self, tried_seconds=now_seconds, new=None)
+        if not done or self.new is None:
+            return ended
+        regretted = dict(self.regretted)
+        if self.new.undoes and self.last is not None:
+            regretted[self.last.to_role] = now_seconds
+        last = DoneMove(self.new.to_role, now_seconds, self.new.undoes)
+        return replace(ended, last=last, regretted=regretted)
 
     def why_not(self, limits: RebalanceLimits, now_seconds: float) -> str:
         """Return why no move may begin now; empty if one may.
@@ -69,7 +81,7 @@ class MoveLog:
         recent = self._recent(now_seconds)
         if len(recent) >= limits.moves_per_hour:
             return f"{len(recent)} moves began within the last hour: no more are allowed"
-        since = None if self.ended_seconds is None else now_seconds - self.ended_seconds
+        since = None if self.tried_seconds is None else now_seconds - self.tried_seconds
         if since is not None and 0 <= since < limits.cool_down_seconds:
             return f"the last move ended {since:.0f} s ago: cooling down"
         return ""

@@ -17,7 +17,7 @@ _BEYOND = 1.0
 _ROOM = 0.5
 """Engines above the needs that count as room; needs are rounded up and include a margin."""
 _WINDOW_SECONDS = 300.0
-"""Window of measured use; sooner after a move it still includes time before the move."""
+"""Window of measured use; sooner after a move, made or not, it still includes time before that."""
 _OTHER = {Role.PREFILL: Role.DECODE, Role.DECODE: Role.PREFILL}
 LOOK_BACK_SECONDS = HOUR_SECONDS
 """Later measurements reflect another load and no longer count against a move."""
@@ -38,11 +38,14 @@ def regret_of(pair: WeighedPools, log: MoveLog, now_seconds: float) -> Regret | 
     room, and the taker would not be full without the engine. A giver known to be short is no error:
     the decision took that into account.
     """
-    ended, to_role = log.ended_seconds, log.last_to
-    if ended is None or to_role is None or log.last_undid:
+    last, tried_seconds = log.last, log.tried_seconds
+    if last is None or tried_seconds is None or last.undid:
         return None
-    if not _WINDOW_SECONDS <= now_seconds - ended <= LOOK_BACK_SECONDS:
+    if not 0 <= now_seconds - last.ended_seconds <= LOOK_BACK_SECONDS:
         return None
+    if 0 <= now_seconds - tried_seconds < _WINDOW_SECONDS:
+        return None
+    to_role = last.to_role
     gave = _OTHER[to_role]
     if pair.needed_now(gave) > pair.split.of(gave) - _ROOM:
         return None

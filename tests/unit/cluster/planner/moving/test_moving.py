@@ -29,6 +29,7 @@ from disagg_cluster.planner.rebalance.decision import Move, Stay
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits
 from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
 from disagg_cluster.planner.rebalance.move_gain import MoveCost, MoveGain
+from disagg_cluster.planner.rebalance.move_log import DoneMove
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit
 from disagg_exporter.model import Role
@@ -73,7 +74,7 @@ def test_a_move_is_begun_once_and_followed_by_its_id_until_it_is_done() -> None:
 
     assert mover.polled == mover.begun * 2
     assert acting.counts == {("llama", "default", "done"): 1}
-    assert acting.log_of(("llama", "default")).ended_seconds == 10.0
+    assert acting.log_of(("llama", "default")).last == DoneMove(Role.DECODE, 10.0)
     assert acting.log_of(("another", "default")).begun_seconds == ()
 
 

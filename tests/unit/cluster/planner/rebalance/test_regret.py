@@ -94,6 +94,26 @@ def test_a_move_that_was_not_made_is_not_reverted() -> None:
     )
 
 
+def test_a_move_that_was_not_made_leaves_the_one_before_it_reversible() -> None:
+    log = TO_DECODE.begun(600.0, Role.DECODE).ended(601.0, done=False)
+
+    assert regret_of(pools(RoleSplit(3, 5), WRONG), log, 1200.0) == Regret(
+        Role.DECODE, Role.PREFILL
+    )
+    # Its attempt may have taken an engine away for a while.
+    assert regret_of(pools(RoleSplit(3, 5), WRONG), log, 700.0) is None
+
+
+def test_failed_reversals_do_not_prolong_the_hour_of_a_move() -> None:
+    log = TO_DECODE
+    for begun in (900.0, 1800.0, 2700.0):
+        log = log.begun(begun, Role.PREFILL, undoes=True).ended(begun + 60.0, done=False)
+
+    last = 300.0 + LOOK_BACK_SECONDS
+    assert isinstance(regret_of(pools(RoleSplit(3, 5), WRONG), log, last), Regret)
+    assert regret_of(pools(RoleSplit(3, 5), WRONG), log, last + 1) is None
+
+
 def test_a_pool_that_gave_back_an_engine_gets_none_until_full() -> None:
     log = TO_DECODE.begun(NOW, Role.PREFILL, undoes=True).ended(1200.0)
     room = {Role.PREFILL: 0.6, Role.DECODE: 0.85}

@@ -65,7 +65,7 @@ def test_the_next_move_begins_only_after_the_downtime() -> None:
         moved = moved.updated(HALF, asking, COST, now)
 
     assert asked == [True, False]
-    assert (moved.meanwhile, moved.log.ended_seconds) == (None, 450.0)
+    assert (moved.meanwhile, moved.log.tried_seconds) == (None, 450.0)
 
 
 def test_an_engine_absent_for_minutes_leaves_the_shadow_unchanged() -> None:
