@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from disagg_cluster.planner.moving.mover import MoveAnswer, MoveOutcome, Mover
 from disagg_cluster.planner.rebalance.decision import Move
 from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
 from disagg_cluster.planner.rebalance.move_log import MoveLog
-from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
+from disagg_cluster.planner.rebalance.pool_worker import PoolWorker, WorkerId
+from disagg_cluster.planner.rebalance.refusals import Refusals
 from disagg_exporter.model import Role
 
 _UNANSWERED_SECONDS = 1800.0
@@ -44,6 +45,7 @@ class Acting:
         self._log = log
         self._under_way: _UnderWay | None = None
         self._logs: dict[ModelId, MoveLog] = {}
+        self._refusals = Refusals()
         self._counts: Counter[tuple[str, str, str]] = Counter()
 
     @property
@@ -54,6 +56,10 @@ class Acting:
     def log_of(self, model_id: ModelId) -> MoveLog:
         """Log of a model's moves."""
         return self._logs.get(model_id, MoveLog())
+
+    def left_out(self, now_seconds: float) -> Set[WorkerId]:
+        """Workers that refused to move within the last hour."""
+        return self._refusals.left_out(now_seconds)
 
     def act(self, rebalance: ModelRebalance, now_seconds: float) -> None:
         """Begin the advised move, unless one of any model is under way.
@@ -95,6 +101,8 @@ class Acting:
             return
         self._under_way = None
         done = outcome is MoveOutcome.DONE
+        refused = outcome is MoveOutcome.REFUSED and not answer.by_daemon
+        self._refusals = self._refusals.answered(move.worker, now_seconds, refused=refused)
         self._logs[move.model_id] = self.log_of(move.model_id).ended(now_seconds, done=done)
         self._counts[*move.model_id, outcome.value] += 1
         say = self._log.info if done else self._log.warning

@@ -13,6 +13,7 @@ from disagg_cluster.control.client import (
     reassign,
 )
 from disagg_cluster.control.messages import DaemonStatus, ReplyOutcome
+from disagg_cluster.control.refusal import RefusalReason
 from disagg_cluster.planner.moving.mover import MoveAnswer, MoveOutcome
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
 from disagg_exporter.model import Role
@@ -25,6 +26,14 @@ _OUTCOMES = {
     ReplyOutcome.REFUSED: MoveOutcome.REFUSED,
     ReplyOutcome.INVALID: MoveOutcome.REFUSED,
 }
+_BY_DAEMON = {
+    RefusalReason.STOPPING,
+    RefusalReason.REUSED_ID,
+    RefusalReason.CHANGE_UNDER_WAY,
+    RefusalReason.NOT_ALLOWED,
+    RefusalReason.TOO_MANY,
+}
+"""Refusals that any worker would meet now, and none perhaps in a moment."""
 
 
 class LocalMover:
@@ -45,7 +54,7 @@ class LocalMover:
         try:
             node = self._node()
         except (BrokenOffError, MayNotAskError, NoDaemonError) as error:
-            return MoveAnswer(MoveOutcome.REFUSED, str(error))
+            return MoveAnswer(MoveOutcome.REFUSED, str(error), by_daemon=True)
         if node != worker.node:
             why = (
                 f"{worker.worker} is on {worker.node}, and only {node} is reached from here: "
@@ -74,6 +83,7 @@ class LocalMover:
             # A new daemon may have taken over and continue the move.
             return MoveAnswer(MoveOutcome.UNDER_WAY, str(error), unanswered=True)
         except MayNotAskError as error:
-            return MoveAnswer(MoveOutcome.REFUSED, str(error))
+            return MoveAnswer(MoveOutcome.REFUSED, str(error), by_daemon=True)
         text = "; ".join(filter(None, (reply.text, *reply.problems, reply.way_out)))
-        return MoveAnswer(_OUTCOMES.get(reply.outcome, MoveOutcome.FAILED), text)
+        outcome = _OUTCOMES.get(reply.outcome, MoveOutcome.FAILED)
+        return MoveAnswer(outcome, text, by_daemon=reply.reason in _BY_DAEMON)

@@ -23,12 +23,14 @@ class MoveOutcome(StrEnum):
 class MoveAnswer:
     """State of a move, with a reason where it did not succeed.
 
-    `unanswered`: there was no answer; the move is assumed to be under way.
+    `unanswered`: there was no answer; the move is assumed to be under way. `by_daemon`: refused for
+    a reason of the daemon that may soon be gone; it says nothing about the worker.
     """
 
     outcome: MoveOutcome
     text: str = ""
     unanswered: bool = False
+    by_daemon: bool = False
 
 
 class Mover(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from disagg_cluster.planner.plan.model_demand import ModelDemand
@@ -16,7 +16,12 @@ from disagg_cluster.planner.rebalance.pool_pair import (
     futures_needs,
     paired_pools,
 )
-from disagg_cluster.planner.rebalance.pool_worker import PoolWorker, cheapest, pool_capacity_used
+from disagg_cluster.planner.rebalance.pool_worker import (
+    PoolWorker,
+    WorkerId,
+    cheapest,
+    pool_capacity_used,
+)
 from disagg_cluster.planner.rebalance.shadow import ShadowAccounting
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
 from disagg_cluster.planner.rebalance.weighed_pools import WeighedPools
@@ -60,16 +65,21 @@ class RebalanceView:
         pair = WeighedPools(split, self.needs, self.cost, used)
         return decide(pair, self.limits, self.short_weight, log, self.now_seconds)
 
-    def advise(self, log: MoveLog) -> ModelRebalance:
-        """Return the advice for the present split."""
+    def advise(self, log: MoveLog, left_out: Set[WorkerId] = frozenset()) -> ModelRebalance:
+        """Return the advice for the present split; no worker in `left_out` is to be moved."""
         advice = self.decide(self.pools.split, log, measured=True)
+        worker = None
+        if isinstance(advice, Move):
+            worker = cheapest(self.workers, advice.role, left_out)
+            if worker is None and cheapest(self.workers, advice.role) is not None:
+                advice = Stay(f"every {advice.role} engine refused to move within the last hour")
         return ModelRebalance(
             self.demand.model_name,
             self.demand.engine_namespace,
             self.pools.split,
             advice,
             self.cost,
-            cheapest(self.workers, advice.role) if isinstance(advice, Move) else None,
+            worker,
             measured=len(pool_capacity_used(self.workers)) == len(PAIR),
         )
 

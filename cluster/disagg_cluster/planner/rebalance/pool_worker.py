@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_exporter.model import Role
+
+WorkerId = tuple[str, str]
+"""Node of a worker, and its name there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +28,22 @@ class PoolWorker:
     requests: float | None = None
     capacity_used: float | None = None
 
+    @property
+    def id(self) -> WorkerId:
+        """What identifies it in the cluster."""
+        return self.node, self.worker
 
-def cheapest(workers: Iterable[PoolWorker], role: Role) -> PoolWorker | None:
+
+def cheapest(
+    workers: Iterable[PoolWorker], role: Role, left_out: Set[WorkerId] = frozenset()
+) -> PoolWorker | None:
     """The worker of a role to move, None if there is none; supervised ones are preferred.
 
     Among those, the one with the fewest requests: a drain waits for them, and their cache is lost.
-    Workers that do not report requests come last.
+    Workers that do not report requests come last, those in `left_out` are not considered.
     """
     return min(
-        (each for each in workers if each.kind.role is role),
+        (each for each in workers if each.kind.role is role and each.id not in left_out),
         key=lambda each: (
             not each.supervised,
             math.inf if each.requests is None else each.requests,

@@ -94,8 +94,12 @@ class Rebalancer:
             return view
         accounting = self._updated_accounting(history, view)
         owner = (demand.model_name, demand.engine_namespace)
-        log = MoveLog() if self._acting is None else self._acting.log_of(owner)
-        return replace(view.advise(log), accounting=accounting)
+        if self._acting is None:
+            advice = view.advise(MoveLog())
+        else:
+            log, left_out = self._acting.log_of(owner), self._acting.left_out(now_seconds)
+            advice = view.advise(log, left_out)
+        return replace(advice, accounting=accounting)
 
     def _updated_accounting(self, history: LoadHistory, view: RebalanceView) -> ShadowAccounting:
         """Bring the accounting of a model up to now, and keep it."""

@@ -31,6 +31,7 @@ from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
 from disagg_cluster.planner.rebalance.move_gain import MoveCost, MoveGain
 from disagg_cluster.planner.rebalance.move_log import DoneMove
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
+from disagg_cluster.planner.rebalance.refusals import Refusals
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit
 from disagg_exporter.model import Role
 
@@ -87,6 +88,36 @@ def test_a_refused_move_counts_and_cools_down_like_others() -> None:
     assert why == "the last move ended 60 s ago: cooling down"
 
 
+def test_a_worker_that_refused_is_left_out_for_an_hour() -> None:
+    refused = MoveAnswer(MoveOutcome.REFUSED, "p-1 is paused")
+    acting = Acting(_Mover([refused, MoveAnswer(MoveOutcome.DONE)]), LOG)
+    acting.act(advice(), 10.0)
+
+    assert acting.left_out(3609.0) == {("node-a", "p-1")}
+    assert acting.left_out(3610.0) == set()
+    # The clock was set back.
+    assert acting.left_out(9.0) == set()
+    acting.act(advice(), 600.0)
+    assert acting.left_out(601.0) == set()
+
+
+def test_only_refusals_of_the_last_hour_are_remembered() -> None:
+    found = Refusals()
+    for number in range(100):
+        worker = replace(WORKER, worker=f"p-{number}")
+        found = found.answered(worker, 600.0 * number, refused=True)
+
+    assert len(found.at_seconds) == 6
+
+
+def test_a_worker_is_not_left_out_because_its_daemon_refuses_for_now() -> None:
+    busy = MoveAnswer(MoveOutcome.REFUSED, "another change is under way", by_daemon=True)
+    acting = Acting(_Mover([busy]), LOG)
+    acting.act(advice(), 0.0)
+
+    assert acting.left_out(1.0) == set()
+
+
 def test_a_move_without_an_answer_for_half_an_hour_has_failed() -> None:
     unanswered = replace(UNDER_WAY, unanswered=True)
     acting = Acting(_Mover([unanswered, unanswered, unanswered, unanswered]), LOG)
@@ -110,7 +141,7 @@ def test_without_advice_worker_or_measurement_no_move_begins() -> None:
 
 
 @contextmanager
-def daemon(path: Path, *replies: ReplyOutcome) -> Iterator[list[ControlRequest]]:
+def daemon(path: Path, *replies: ReplyOutcome, reason: str = "") -> Iterator[list[ControlRequest]]:
     """A daemon of node-a that gives these replies to moves; yields the requests it received."""
     asked: list[ControlRequest] = []
     left = list(replies)
@@ -130,7 +161,7 @@ def daemon(path: Path, *replies: ReplyOutcome) -> Iterator[list[ControlRequest]]
                         reply = ControlReply(request.id, ReplyOutcome.DONE, daemon=view)
                     else:
                         asked.append(request)
-                        reply = ControlReply(request.id, left.pop(0), "so it is")
+                        reply = ControlReply(request.id, left.pop(0), "so it is", reason=reason)
                     link.sendall(encode_reply(reply))
 
         thread = threading.Thread(target=serve)
@@ -183,9 +214,23 @@ def test_workers_of_other_nodes_or_other_launchers_are_refused_with_instructions
     assert (answer, asked) == (MoveAnswer(MoveOutcome.REFUSED, why), [])
 
 
+@pytest.mark.parametrize(
+    ("reason", "by_daemon"), [("paused", False), ("change_under_way", True), ("stopping", True)]
+)
+def test_a_refusal_is_known_to_be_of_the_worker_or_of_its_daemon(
+    tmp_path: Path, reason: str, by_daemon: bool
+) -> None:
+    path = tmp_path / "control.socket"
+    with daemon(path, ReplyOutcome.REFUSED, reason=reason):
+        answer = LocalMover(path).begin(WORKER, Role.DECODE, "7")
+
+    assert (answer.outcome, answer.by_daemon) == (MoveOutcome.REFUSED, by_daemon)
+
+
 def test_without_a_daemon_a_new_move_is_refused_and_a_begun_one_unanswered(tmp_path: Path) -> None:
     mover = LocalMover(tmp_path / "control.socket")
 
-    assert mover.begin(WORKER, Role.DECODE, "7").outcome is MoveOutcome.REFUSED
+    begun = mover.begin(WORKER, Role.DECODE, "7")
+    assert (begun.outcome, begun.by_daemon) == (MoveOutcome.REFUSED, True)
     polled = mover.poll(WORKER, Role.DECODE, "7")
     assert (polled.outcome, polled.unanswered) == (MoveOutcome.UNDER_WAY, True)

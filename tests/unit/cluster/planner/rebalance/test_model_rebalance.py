@@ -112,6 +112,20 @@ def test_equal_workers_are_ordered_by_name_and_unreported_ones_come_last() -> No
     assert cheapest([untold], Role.DECODE) is None
 
 
+def test_a_worker_that_is_left_out_is_not_named_and_without_others_nothing_moves() -> None:
+    workers = (worker("p-1", requests=0.0), worker("p-2"), worker("d-0", Role.DECODE))
+    view = updated(decode_heavy(), *workers)
+    assert isinstance(view, RebalanceView)
+
+    assert view.advise(MoveLog(), {("node-b", "p-1")}).worker == workers[0]
+    assert view.advise(MoveLog(), {("node-a", "p-1")}).worker == workers[1]
+    none = view.advise(MoveLog(), {each.id for each in workers[:2]})
+    assert (none.worker, none.advice) == (
+        None,
+        Stay("every prefill engine refused to move within the last hour"),
+    )
+
+
 def test_use_of_a_pool_needs_half_of_its_gpus() -> None:
     pool = [worker("a", capacity_used=0.2), worker("b", capacity_used=0.6), worker("c")]
 

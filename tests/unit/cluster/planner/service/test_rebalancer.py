@@ -190,3 +190,19 @@ def test_acting_asks_for_the_move_and_its_shadow_stays() -> None:
     assert model.advice == Stay("the last move ended 60 s ago: cooling down")
     assert model.accounting is not None
     assert (model.accounting.shadow, model.accounting.moves) == (RoleSplit(6, 2), 0)
+
+
+def test_acting_asks_another_worker_after_a_refusal() -> None:
+    config = CONFIG.model_copy(update={"rebalance": RebalanceSection(mode=RebalanceMode.ACT)})
+    rebalancer = Rebalancer(
+        DemandBuilder(config), config, Acting(_Refusing(), logging.getLogger("test"))
+    )
+    history = RollingHistory(_Load(), 24 * 3600.0, STEP_SECONDS).read(NOW)
+
+    asked = []
+    for number in range(3):
+        latest = rebalancer.run_round(history, engines(6, 2), NOW + 300.0 * number)
+        (model,) = latest.models
+        assert model.worker is not None
+        asked.append(model.worker.worker)
+    assert asked == ["prefill-5", "prefill-4", "prefill-3"]

@@ -1,0 +1,28 @@
+"""Workers that refused to move; for an hour others are asked instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from disagg_cluster.planner.rebalance.limits import HOUR_SECONDS
+from disagg_cluster.planner.rebalance.pool_worker import PoolWorker, WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """When each worker whose last answer was a refusal gave it; of the last hour."""
+
+    at_seconds: Mapping[WorkerId, float] = field(default_factory=dict)
+
+    def answered(self, worker: PoolWorker, now_seconds: float, *, refused: bool) -> Refusals:
+        """Replace the answer of a worker, and drop refusals that are older than an hour."""
+        kept = {each: self.at_seconds[each] for each in self.left_out(now_seconds)}
+        kept.pop(worker.id, None)
+        return Refusals({**kept, worker.id: now_seconds} if refused else kept)
+
+    def left_out(self, now_seconds: float) -> frozenset[WorkerId]:
+        """Workers not to ask now; refusals after now, as the clock was set back, do not count."""
+        return frozenset(
+            each for each, at in self.at_seconds.items() if 0 <= now_seconds - at < HOUR_SECONDS
+        )
