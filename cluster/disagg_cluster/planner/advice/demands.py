@@ -14,6 +14,7 @@ from disagg_cluster.planner.capacity.learned.prometheus_costs import costs_of
 from disagg_cluster.planner.capacity.learned.request_shape import SHAPE_SECONDS, RequestShape
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.forecast.driver_shifts import driver_shifts
 from disagg_cluster.planner.forecast.forecast_error import (
     ForecastError,
@@ -149,8 +150,18 @@ class DemandBuilder:
         self._config = config
         self._forecasting = forecasting
         self._options: dict[tuple[object, ...], WorkerOption] = {}
-        self._learned: dict[tuple[object, ...], WorkerOption] = {}
+        self._learned: dict[tuple[CostKey, Targets, float], WorkerOption] = {}
         self._errors: dict[LoadKey, tuple[float, ForecastError | None]] = {}
+
+    def keep_only(self, keys: Set[LoadKey]) -> None:
+        """Drop what is cached for all other models: they are gone."""
+        models = {(key.model_name, key.engine_namespace) for key in keys}
+        self._errors = {key: each for key, each in self._errors.items() if key in keys}
+        self._learned = {
+            place: each
+            for place, each in self._learned.items()
+            if (place[0].model_name, place[0].engine_namespace) in models
+        }
 
     def demand(
         self, history: LoadHistory, engines: ClusterEngines, scale: LoadScale = UNSCALED

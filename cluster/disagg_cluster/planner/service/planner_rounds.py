@@ -89,6 +89,7 @@ class PlannerRounds:
             histories = [each for each in found if _is_there(each)]
             check_one_cluster(each.key.cluster for each in histories)
         if self._reading.ok:
+            self._builder.keep_only({each.key for each in histories})
             with self._forecasting.round():
                 self._forecast(histories, now_seconds)
             with self._planning.round():

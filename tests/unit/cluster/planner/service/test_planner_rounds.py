@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import errno
+import gc
 import logging
 import os
+import weakref
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -27,6 +29,7 @@ from disagg_cluster.planner.settings.planner_file import PlannerConfig
 from disagg_cluster.planner.settings.sections import ModelSection, OfferSection, WorkerSection
 from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 from disagg_exporter.model import Role
+from support.plan_demands import costs
 
 EVERY_SECONDS = 300.0
 STEP_SECONDS = 300.0
@@ -229,6 +232,25 @@ def test_a_model_without_load_for_a_day_is_left_out() -> None:
 
     assert planner.rounds.state.outlooks == ()
     assert planner.samples("disagg_plan_undecided") == {}
+
+
+def test_what_the_engines_of_a_model_learned_is_forgotten_with_its_load() -> None:
+    planner = Planner()
+    learned = costs("NVIDIA H200", 4)
+    kind = CostKey("a<b", "", Role.DECODE, "NVIDIA H200", 4)
+    planner.engines = ClusterEngines({kind: 2}, {kind: learned})
+    planner.rounds.run_round(NOW)
+    known = weakref.ref(learned)
+    planner.engines = ClusterEngines()
+    del learned
+    gc.collect()
+    assert known() is not None
+
+    planner.prometheus.clusters = ()
+    planner.rounds.run_round(NOW + 26 * HOURS)
+    gc.collect()
+
+    assert known() is None
 
 
 def test_external_names_are_escaped_on_the_html_page(
