@@ -6,7 +6,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from disagg_cluster.planner.moving.mover import MoveAnswer, MoveOutcome, Mover
 from disagg_cluster.planner.rebalance.decision import Move
@@ -17,7 +17,7 @@ from disagg_cluster.planner.rebalance.refusals import Refusals
 from disagg_exporter.model import Role
 
 _UNANSWERED_SECONDS = 1800.0
-"""A move without an answer for this long counts as failed."""
+"""A move without an answer for this long, from the first one that is missing, has failed."""
 
 ModelId = tuple[str, str]
 """Name and namespace of a model."""
@@ -29,7 +29,7 @@ class _UnderWay:
     worker: PoolWorker
     to_role: Role
     request_id: str
-    answered_seconds: float
+    unanswered_since: float | None = None
 
 
 class Acting:
@@ -73,7 +73,7 @@ class Acting:
             return
         model_id = (rebalance.model_name, rebalance.engine_namespace)
         to_role, worker = rebalance.advice.to_role, rebalance.worker
-        move = _UnderWay(model_id, worker, to_role, uuid.uuid4().hex, now_seconds)
+        move = _UnderWay(model_id, worker, to_role, uuid.uuid4().hex)
         self._under_way = move
         # Refused moves count too, so that the request is not repeated endlessly.
         self._logs[model_id] = self.log_of(model_id).begun(
@@ -84,6 +84,9 @@ class Acting:
 
     def poll(self, now_seconds: float) -> None:
         """Ask for the progress of the move under way."""
+        # If the clock was set back, times would count again once it gets there.
+        self._logs = {each: log.until(now_seconds) for each, log in self._logs.items()}
+        self._refusals = self._refusals.until(now_seconds)
         move = self._under_way
         if move is not None:
             answer = self._mover.poll(move.worker, move.to_role, move.request_id)
@@ -91,13 +94,15 @@ class Acting:
 
     def _apply_answer(self, move: _UnderWay, answer: MoveAnswer, now_seconds: float) -> None:
         outcome = answer.outcome
-        answered_seconds = move.answered_seconds if answer.unanswered else now_seconds
-        if now_seconds - answered_seconds > _UNANSWERED_SECONDS:
-            outcome = MoveOutcome.FAILED
+        since: float | None = None
+        if answer.unanswered:
+            since = now_seconds
+            if move.unanswered_since is not None:
+                since = min(since, move.unanswered_since)
+            if now_seconds - since > _UNANSWERED_SECONDS:
+                outcome = MoveOutcome.FAILED
         if outcome is MoveOutcome.UNDER_WAY:
-            self._under_way = _UnderWay(
-                move.model_id, move.worker, move.to_role, move.request_id, answered_seconds
-            )
+            self._under_way = replace(move, unanswered_since=since)
             return
         self._under_way = None
         done = outcome is MoveOutcome.DONE

@@ -71,6 +71,20 @@ class MoveLog:
         last = DoneMove(self.new.to_role, now_seconds, self.new.undoes)
         return replace(ended, last=last, regretted=regretted)
 
+    def until(self, now_seconds: float) -> MoveLog:
+        """The log without times after now: the clock was set back, so they say nothing.
+
+        A move under way remains so.
+        """
+        tried, last = self.tried_seconds, self.last
+        return replace(
+            self,
+            begun_seconds=tuple(each for each in self.begun_seconds if each <= now_seconds),
+            tried_seconds=None if tried is None or tried > now_seconds else tried,
+            last=None if last is None or last.ended_seconds > now_seconds else last,
+            regretted={role: at for role, at in self.regretted.items() if at <= now_seconds},
+        )
+
     def why_not(self, limits: RebalanceLimits, now_seconds: float) -> str:
         """Return why no move may begin now; empty if one may.
 

@@ -17,9 +17,13 @@ class Refusals:
 
     def answered(self, worker: PoolWorker, now_seconds: float, *, refused: bool) -> Refusals:
         """Replace the answer of a worker, and drop refusals that are older than an hour."""
-        kept = {each: self.at_seconds[each] for each in self.left_out(now_seconds)}
+        kept = dict(self.until(now_seconds).at_seconds)
         kept.pop(worker.id, None)
         return Refusals({**kept, worker.id: now_seconds} if refused else kept)
+
+    def until(self, now_seconds: float) -> Refusals:
+        """Those of the last hour; later ones, as the clock was set back, are dropped as well."""
+        return Refusals({each: self.at_seconds[each] for each in self.left_out(now_seconds)})
 
     def left_out(self, now_seconds: float) -> frozenset[WorkerId]:
         """Workers not to ask now; refusals after now, as the clock was set back, do not count."""

@@ -29,7 +29,7 @@ from disagg_cluster.planner.rebalance.decision import Move, Stay
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits
 from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
 from disagg_cluster.planner.rebalance.move_gain import MoveCost, MoveGain
-from disagg_cluster.planner.rebalance.move_log import DoneMove
+from disagg_cluster.planner.rebalance.move_log import DoneMove, MoveLog
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
 from disagg_cluster.planner.rebalance.refusals import Refusals
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit
@@ -128,6 +128,31 @@ def test_a_move_without_an_answer_for_half_an_hour_has_failed() -> None:
     acting.poll(1801.0)
 
     assert acting.counts == {("llama", "default", "failed"): 1}
+
+
+def test_a_move_without_an_answer_fails_in_time_although_the_clock_is_set() -> None:
+    unanswered = replace(UNDER_WAY, unanswered=True)
+    acting = Acting(_Mover([UNDER_WAY, *[unanswered] * 4]), LOG)
+    acting.act(advice(), 90_000.0)
+    # Set ahead by two hours: one missing answer is no failure.
+    acting.poll(97_200.0)
+    # Set back by a day.
+    for now in (3600.0, 5400.0):
+        acting.poll(now)
+        assert acting.counts == {}
+    acting.poll(5401.0)
+
+    assert acting.counts == {("llama", "default", "failed"): 1}
+
+
+def test_moves_before_the_clock_was_set_back_do_not_count_once_it_gets_there() -> None:
+    refused = MoveAnswer(MoveOutcome.REFUSED, "p-1 is paused")
+    acting = Acting(_Mover([refused]), LOG)
+    acting.act(advice(), 90_000.0)
+    acting.poll(3600.0)
+
+    assert acting.log_of(("llama", "default")) == MoveLog()
+    assert acting.left_out(90_001.0) == set()
 
 
 def test_without_advice_worker_or_measurement_no_move_begins() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,15 @@ def test_a_move_that_was_not_made_leaves_the_one_before_it_reversible() -> None:
     )
     # Its attempt may have taken an engine away for a while.
     assert regret_of(pools(RoleSplit(3, 5), WRONG), log, 700.0) is None
+
+
+def test_a_log_until_a_time_has_nothing_after_it_but_the_move_under_way() -> None:
+    made = TO_DECODE.begun(900.0, Role.PREFILL, undoes=True).ended(1200.0)
+
+    assert made.until(1200.0) == made
+    assert made.until(1000.0) == replace(made, tried_seconds=None, last=None, regretted={})
+    assert made.until(-1.0) == MoveLog()
+    assert MoveLog().begun(900.0, Role.DECODE).until(0.0).under_way
 
 
 def test_failed_reversals_do_not_prolong_the_hour_of_a_move() -> None:
