@@ -59,6 +59,27 @@ class ShadowAccounting:
         """How much longer the shadow was within its targets; negative if shorter."""
         return self.over_target_seconds - self.shadow_over_target_seconds
 
+    def until(self, now_seconds: float, end_seconds: float) -> ShadowAccounting:
+        """The accounting without times to come: the clock was set back.
+
+        A move of the shadow that began at one is over. Load counts from the end of the history on.
+
+        Args:
+            now_seconds: Unix time.
+            end_seconds: The end of the load's history.
+        """
+        begun, mismatch = self.log.begun_seconds, self.mismatch_since
+        return replace(
+            self,
+            since_seconds=min(self.since_seconds, now_seconds),
+            accounted_seconds=min(self.accounted_seconds, end_seconds),
+            moved_at_seconds=now_seconds
+            if begun and begun[-1] > now_seconds
+            else self.moved_at_seconds,
+            mismatch_since=None if mismatch is None else min(mismatch, now_seconds),
+            log=self.log.until(now_seconds),
+        )
+
     def with_load(self, observed: ObservedNeeds) -> ShadowAccounting:
         """Add the load observed since."""
         actual = shadow = 0.0

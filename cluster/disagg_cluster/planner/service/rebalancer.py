@@ -104,10 +104,11 @@ class Rebalancer:
     def _updated_accounting(self, history: LoadHistory, view: RebalanceView) -> ShadowAccounting:
         """Bring the accounting of a model up to now, and keep it."""
         now_seconds, split = view.now_seconds, view.pools.split
+        end_seconds = history.prompt_tokens.end_seconds
         accounting = self._accounting.get(history.key)
         if accounting is None:
-            end_seconds = history.prompt_tokens.end_seconds
             accounting = ShadowAccounting(split, split, now_seconds, end_seconds)
+        accounting = accounting.until(now_seconds, end_seconds)
         load = load_since(history, accounting.accounted_seconds)
         if load is not None:
             needs = split_needs(view.pools.options, load, view.demand)

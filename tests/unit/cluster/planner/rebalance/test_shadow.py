@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -66,6 +67,34 @@ def test_the_next_move_begins_only_after_the_downtime() -> None:
 
     assert asked == [True, False]
     assert (moved.meanwhile, moved.log.tried_seconds) == (None, 450.0)
+
+
+DAY = 86_400.0
+
+
+def test_a_move_of_the_shadow_is_over_when_the_clock_is_set_back() -> None:
+    moved = replace(accounting(), accounted_seconds=DAY, since_seconds=DAY)
+    moved = moved.updated(HALF, to_decode, COST, DAY).until(600.0, 540.0)
+    later = moved.updated(HALF, stay, COST, 600.0)
+
+    assert (later.since_seconds, later.accounted_seconds) == (600.0, 540.0)
+    assert (later.shadow, later.meanwhile, later.log.under_way) == (RoleSplit(3, 5), None, False)
+
+
+def test_a_lasting_change_is_noticed_although_the_clock_is_set_back() -> None:
+    other = RoleSplit(6, 4)
+    changed = accounting().updated(other, stay, COST, DAY)
+    for now in (0.0, 899.0):
+        changed = changed.until(now, now).updated(other, stay, COST, now)
+        assert changed.shadow == HALF
+
+    assert changed.until(900.0, 900.0).updated(other, stay, COST, 900.0).shadow == other
+
+
+def test_times_that_are_over_are_kept() -> None:
+    moved = accounting().updated(HALF, to_decode, COST, 0.0)
+
+    assert moved.until(300.0, 300.0) == moved
 
 
 def test_an_engine_absent_for_minutes_leaves_the_shadow_unchanged() -> None:

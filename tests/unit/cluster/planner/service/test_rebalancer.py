@@ -176,6 +176,18 @@ class _Refusing:
         raise AssertionError("nothing is under way")
 
 
+def test_the_accounting_goes_on_when_the_clock_is_set_back() -> None:
+    rebalancer = Rebalancer(DemandBuilder(CONFIG), CONFIG)
+    past = RollingHistory(_Load(), 24 * 3600.0, STEP_SECONDS)
+    counted = []
+    for now in (NOW, NOW - 14_400.0, NOW - 14_400.0 + 600.0):
+        (model,) = rebalancer.run_round(past.read(now), engines(6, 2), now).models
+        assert model.accounting is not None
+        counted.append(model.accounting.over_target_seconds)
+
+    assert counted == [0.0, 0.0, 600.0]
+
+
 def test_acting_asks_for_the_move_and_its_shadow_stays() -> None:
     config = CONFIG.model_copy(update={"rebalance": RebalanceSection(mode=RebalanceMode.ACT)})
     acting = Acting(_Refusing(), logging.getLogger("test"))
