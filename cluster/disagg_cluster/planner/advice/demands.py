@@ -221,10 +221,10 @@ class DemandBuilder:
         return self._options[key]
 
     def _known_error(self, history: LoadHistory) -> ForecastError | None:
-        """The error, computed at most once an hour: it takes longer than a forecast."""
+        """The error, computed once an hour, or when the clock was set back: it takes long."""
         end = history.output_tokens.end_seconds
         made, error = self._errors.get(history.key, (-np.inf, None))
-        if end - made >= _ERROR_LASTS_SECONDS:
+        if not 0 <= end - made < _ERROR_LASTS_SECONDS:
             made, error = end, self._error(history.output_tokens)
             self._errors[history.key] = made, error
         return error

@@ -43,8 +43,9 @@ class PastWaste:
         self._evaluations = {
             key: each for key, each in self._evaluations.items() if there.get(key) == each.engines
         }
-        due = [each for each in histories if self._due_seconds(each.key) <= now_seconds]
-        due.sort(key=lambda each: self._due_seconds(each.key))
+        due_seconds = {each.key: self._due_seconds(each.key, now_seconds) for each in histories}
+        due = [each for each in histories if due_seconds[each.key] <= now_seconds]
+        due.sort(key=lambda each: due_seconds[each.key])
         for history in due[:_MODELS_A_ROUND]:
             split = past_split(self._builder, self._config, history, engines)
             self._evaluations[history.key] = _Evaluation(now_seconds, there[history.key], split)
@@ -56,7 +57,9 @@ class PastWaste:
         settings = self._config.of_model(key.model_name, key.engine_namespace)
         return engines.of_model_or_file(key, settings)
 
-    def _due_seconds(self, key: LoadKey) -> float:
-        """When a model is due for evaluation; 0 if it never was evaluated."""
+    def _due_seconds(self, key: LoadKey, now_seconds: float) -> float:
+        """When a model is due for evaluation; 0 if it never was, or at a time still to come."""
         evaluation = self._evaluations.get(key)
-        return 0.0 if evaluation is None else evaluation.made_seconds + LASTS_SECONDS
+        if evaluation is None or evaluation.made_seconds > now_seconds:
+            return 0.0
+        return evaluation.made_seconds + LASTS_SECONDS

@@ -75,6 +75,22 @@ def test_a_load_unknown_for_longer_than_a_start_takes_has_no_plan() -> None:
     assert silent.why == "nothing is known of the last 2400 s"
 
 
+def test_the_error_of_forecasts_is_computed_hourly_also_after_the_clock_was_set_back() -> None:
+    def load(end_seconds: float) -> LoadHistory:
+        series = LoadSeries(end_seconds - 60.0 * 400, 60.0, np.full(400, 5.0))
+        return LoadHistory(LoadKey("", "llama"), series, series, series)
+
+    builder = DemandBuilder(PlannerConfig())
+    errors = [
+        builder.demand(load(end), ClusterEngines()).error
+        for end in (1e6, 1e6 + 3540, 1e6 + 3600, 9e5, 9e5 + 60)
+    ]
+
+    assert errors[0] is not None
+    assert [errors[0] is each for each in errors[1:3]] == [True, False]
+    assert [errors[2] is errors[3], errors[3] is errors[4]] == [False, True]
+
+
 def test_engines_of_models_without_a_plan_keep_their_gpus() -> None:
     """A model without load for a day still runs, and so does one that `--model` leaves out."""
     idle = CostKey("mistral", "", Role.MIXED, "NVIDIA L4", 1)

@@ -351,6 +351,16 @@ def test_wasted_gpus_are_shown_by_role_and_follow_the_running_engines() -> None:
     assert "disagg_plan_wasted_gpus" not in planner.names()
 
 
+def test_past_waste_is_evaluated_again_when_the_clock_is_set_back() -> None:
+    (load,) = Prometheus().read(HistoryRequest(NOW - 24 * HOURS, NOW, STEP_SECONDS))
+    waste = PastWaste(DemandBuilder(CONFIG), CONFIG)
+    first = waste.look_back([load], ClusterEngines(), NOW)
+    set_back = waste.look_back([load], ClusterEngines(), NOW - 6 * HOURS)
+
+    assert set_back[0] is not first[0]
+    assert waste.look_back([load], ClusterEngines(), NOW - 6 * HOURS)[0] is set_back[0]
+
+
 def test_past_waste_is_evaluated_for_a_few_models_a_round() -> None:
     section = CONFIG.models[0]
     models = tuple(section.model_copy(update={"model_name": f"m{n}"}) for n in range(6))
