@@ -31,6 +31,12 @@ class _HorizonRecord:
     waiting: deque[tuple[float, float]] = field(default_factory=deque)
     outcomes: deque[tuple[float, float, float]] = field(default_factory=deque)
 
+    def wait_for(self, at_seconds: float, median: float) -> None:
+        """Keep a forecast; later ones are dropped: the clock was set back since."""
+        while self.waiting and self.waiting[-1][0] > at_seconds:
+            self.waiting.pop()
+        self.waiting.append((at_seconds, median))
+
     def settle(self, series: LoadSeries, now_seconds: float) -> None:
         """Record outcomes that are known by now; drop forecasts whose outcome will stay unknown."""
         while self.waiting:
@@ -45,6 +51,8 @@ class _HorizonRecord:
             self.outcomes.append((at_seconds, abs(median - observed), observed))
         while self.outcomes and self.outcomes[0][0] < now_seconds - KEPT_SECONDS:
             self.outcomes.popleft()
+        while self.outcomes and self.outcomes[-1][0] > now_seconds:
+            self.outcomes.pop()
 
     @property
     def error_ratio(self) -> float | None:
@@ -73,7 +81,7 @@ class PastForecasts:
                         middle = int(np.argmin(np.abs(np.asarray(phase.quantiles) - 0.5)))
                         key = (outlook.key, phase.phase, each.horizon_seconds)
                         record = self._records.setdefault(key, _HorizonRecord())
-                        record.waiting.append((each.at_seconds, each.tokens_per_second[middle]))
+                        record.wait_for(each.at_seconds, each.tokens_per_second[middle])
 
     def settle(self, outlooks: Iterable[ModelOutlook], now_seconds: float) -> None:
         """Compare kept forecasts with the known load; drop models that are gone."""

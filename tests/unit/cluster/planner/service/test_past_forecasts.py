@@ -68,6 +68,18 @@ def test_unknown_outcomes_are_no_errors() -> None:
     assert past.error_ratios() == {FORECAST: pytest.approx(0.1)}
 
 
+def test_errors_are_known_again_soon_after_the_clock_was_set_back() -> None:
+    past = after(LEAST_OUTCOMES + 5, median=90.0)
+    for number in range(LEAST_OUTCOMES + 5):
+        now_seconds = 20_000.0 + 60 * number
+        here = [outlook(now_seconds, 80.0)]
+        past.settle(here, now_seconds)
+        assert past.error_ratios() == {} or number == LEAST_OUTCOMES + 4
+        past.remember(here)
+
+    assert past.error_ratios() == {FORECAST: pytest.approx(0.2)}
+
+
 def test_outcomes_older_than_a_day_or_of_gone_models_are_dropped() -> None:
     past = after(LEAST_OUTCOMES + 5, median=90.0)
     past.settle([outlook(60_000 + 2 * KEPT_SECONDS, 90.0)], 60_000 + 2 * KEPT_SECONDS)
