@@ -28,7 +28,8 @@ class HistoryReader(Protocol):
 class RollingHistory:
     """The load of the last `window_seconds`, updated by each `read`.
 
-    A failed read keeps what was known; the next one reads what both have missed.
+    A failed read keeps what was known; the next one reads what both have missed. If the clock was
+    set back since, the whole window is read again.
 
     Args:
         reader: Reads a span.
@@ -59,8 +60,8 @@ class RollingHistory:
         begin = now_seconds - self._window_seconds
         overlap = OVERLAP_STEPS * self._step_seconds
         since = begin
-        if self._end_seconds is not None:
-            read_until = min(self._end_seconds, now_seconds)
+        if self._end_seconds is not None and self._end_seconds <= now_seconds:
+            read_until = self._end_seconds
             since = max(begin, min(read_until, self._known_until(read_until)) - overlap)
         request = HistoryRequest(since, now_seconds, self._step_seconds, self._cluster)
         new = {each.key: each for each in self._reader.read(request)}
