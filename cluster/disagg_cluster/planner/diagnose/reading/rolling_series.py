@@ -21,7 +21,8 @@ _Target = tuple[str, str, str]
 class RollingSeries:
     """All series of the last `kept_seconds`.
 
-    A failed read keeps the known samples; the next one reads what both missed.
+    A failed read keeps the known samples; the next one reads what both missed. If the clock was set
+    back since, the whole window is read anew.
 
     Args:
         queries: Reads samples.
@@ -48,12 +49,12 @@ class RollingSeries:
             PrometheusError: As `SeriesQueries.read`.
         """
         begin = now_seconds - self._kept_seconds
+        if self._until_seconds is not None and self._until_seconds > now_seconds:
+            self._targets, self._until_seconds = {}, None
         since = begin
         if self._until_seconds is not None:
-            # The clock may have been set back.
-            until = min(self._until_seconds, now_seconds)
-            known = min(until, self._newest_seconds())
-            since = max(known, until - LATE_SECONDS) - OVERLAP_SECONDS
+            known = min(self._until_seconds, self._newest_seconds())
+            since = max(known, self._until_seconds - LATE_SECONDS) - OVERLAP_SECONDS
         for answer in self._queries.read(max(begin, since), now_seconds, self._say):
             self._take(answer)
         self._until_seconds = now_seconds

@@ -153,6 +153,17 @@ def test_later_rounds_query_only_recent_samples() -> None:
     assert [seconds for _, seconds in server.asked] == [600.0, 45.0]
 
 
+def test_the_window_is_read_anew_after_the_clock_was_set_back() -> None:
+    server = Server(scraped("a", end=3600))
+    reader = rolling(server)
+    reader.read(3600.0)
+
+    for now in (900.0, 915.0):
+        window = reader.read(now)
+        assert told(window) == within(server, window.begin_seconds, now)
+        assert window.begin_seconds == now - KEPT_SECONDS
+
+
 def test_samples_that_arrive_late_are_still_read() -> None:
     """A server that receives samples through a queue: nothing arrived for four minutes."""
     server = Server(scraped("a"))
