@@ -191,21 +191,6 @@ def test_the_round_after_a_failed_one_reads_the_samples_that_both_missed() -> No
     assert told(reader.read(730.0)) == within(server, 130.0, 730.0)
 
 
-def test_after_the_clock_is_set_back_the_newest_samples_are_read() -> None:
-    server = Server(scraped("a", end=7200))
-    window = rolling(server)
-    server.now = 7200.0
-    window.read(7200.0)
-    server.asked.clear()
-    server.now = 3600.0
-
-    read = window.read(3600.0)
-
-    assert read.now_seconds == 3600.0
-    assert server.asked
-    assert all(0 < seconds <= KEPT_SECONDS for _, seconds in server.asked)
-
-
 def test_a_query_refused_as_too_large_is_split_in_halves() -> None:
     server = Server(scraped("a", "b"), most=60)
     reader = rolling(server)
