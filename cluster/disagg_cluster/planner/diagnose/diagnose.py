@@ -9,7 +9,6 @@ from disagg_cluster.planner.diagnose.evidence.fleet import read_fleet
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, model_views
 from disagg_cluster.planner.diagnose.evidence.series_window import SeriesWindow
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_AFTER, block_bins
-from disagg_cluster.planner.diagnose.evidence.time_grid import TimeGrid
 from disagg_cluster.planner.diagnose.model_diagnosis import diagnose_model
 from disagg_cluster.planner.diagnose.state import DiagnosisState, StandingFinding
 from disagg_cluster.planner.diagnose.verdict.values import (
@@ -19,9 +18,6 @@ from disagg_cluster.planner.diagnose.verdict.values import (
 )
 
 __all__ = ["DiagnosisState", "diagnose"]
-
-# In a shorter window the noise between blocks is unknown, and chance looks significant.
-_LEAST_SECONDS = 120.0
 
 
 def diagnose(
@@ -35,7 +31,7 @@ def diagnose(
         past: The state after the previous diagnosis; without it the window is judged by itself.
     """
     fleet = read_fleet(window)
-    if fleet is None or not _is_long_enough(fleet.grid):
+    if fleet is None or fleet.grid.bins < LEAST_AFTER * block_bins(fleet.grid.step_seconds):
         return _unread(window), DiagnosisState(window.now_seconds)
     found: list[ModelDiagnosis] = []
     standing: list[StandingFinding] = []
@@ -47,11 +43,6 @@ def diagnose(
         found.append(diagnosis)
         standing += remembered
     return tuple(found), DiagnosisState(window.now_seconds, tuple(standing))
-
-
-def _is_long_enough(grid: TimeGrid) -> bool:
-    least_bins = LEAST_AFTER * block_bins(grid.step_seconds)
-    return grid.bins >= least_bins and (grid.bins + 1) * grid.step_seconds >= _LEAST_SECONDS
 
 
 def _silent(view: ModelView, now_seconds: float) -> ModelDiagnosis | None:

@@ -40,6 +40,8 @@ _STRONG = 12.0
 # Unexplained waits leave a diagnosis undecided from this part of the target on.
 _LATE = 0.8
 _BUSY = 0.75
+# In a shorter window the noise between blocks is unknown, and chance looks significant.
+_LEAST_SECONDS = 120.0
 
 
 def diagnose_model(
@@ -134,10 +136,17 @@ def _findings(
         at_stake = float((cost * usual_weights).sum()) if sure else total
         if at_stake < _OF_SURE * least:
             continue
-        # Causes that cost less and are not sure are suspects.
+        # Causes that cost less and are not sure are suspects, and all are in a short window.
         is_dear = sure or at_stake >= least
-        found.append((_finding(view, each, total, own), each.strength if is_dear else 0.0))
+        strength = each.strength if is_dear and not _is_short(view) else 0.0
+        found.append((_finding(view, each, total, own), strength))
     return sorted(found, key=lambda pair: -pair[0].ttft_cost_seconds)
+
+
+def _is_short(view: ModelView) -> bool:
+    grid = view.changes.fleet.grid
+    # A grid lacks the scrape with which it begins.
+    return (grid.bins + 1) * grid.step_seconds < _LEAST_SECONDS
 
 
 def _weights_before(view: ModelView, onset_block: int) -> Floats:

@@ -38,14 +38,23 @@ def test_an_empty_window_gives_no_diagnoses() -> None:
     assert diagnose(SeriesWindow(0.0, 600.0), TARGETS)[0] == ()
 
 
-@pytest.mark.parametrize("seconds", [15.0, 90.0])
-def test_a_window_of_few_scrapes_leaves_a_model_undecided_with_the_reason(seconds: float) -> None:
-    window = WindowMaker(seconds=seconds).make(SLOW)
+def test_a_single_scrape_leaves_a_model_undecided_with_the_reason() -> None:
+    window = WindowMaker(seconds=15.0).make(SLOW)
 
     (found,), _ = diagnose(window, TARGETS)
 
     assert found.outcome is DiagnosisOutcome.UNDECIDED
     assert found.missing == ("engines have not been scraped for long enough",)
+
+
+@pytest.mark.parametrize(("seconds", "findings"), [(105.0, 0), (150.0, 1)])
+def test_causes_are_suspects_until_two_minutes_were_scraped(seconds: float, findings: int) -> None:
+    window = WindowMaker(seconds=seconds, onset_seconds=60.0, step_seconds=5.0).make(SLOW)
+
+    (found,), _ = diagnose(window, TARGETS)
+
+    assert len(found.findings) == findings
+    assert Cause.SLOW_GPU in found.ranked_causes
 
 
 def test_a_model_no_longer_scraped_is_undecided_with_the_time_since() -> None:
