@@ -95,6 +95,17 @@ def test_attach_is_root_without_capabilities_for_kubelet_or_steps(right: str) ->
     assert mount.get("readOnly", False) is (right == "kubelet")
 
 
+def test_attach_without_kubelet_and_steps_is_not_root() -> None:
+    off = {name: {"enabled": False} for name in ("kubelet", "steps")}
+
+    pod = pods(render({"attach": off}))["rel-disagg-node"]
+
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["runAsGroup"] > 0
+    assert not [volume for volume in pod["volumes"] if "hostPath" in volume]
+
+
 def test_the_steps_folder_is_the_same_for_the_daemon_and_example_pods() -> None:
     """The example manifests of pods name the same folder of the host."""
     [container] = pod_of("attach-default")["containers"]

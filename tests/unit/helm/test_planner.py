@@ -25,8 +25,28 @@ def named(kind: str, **values: Any) -> Manifest:
     return found[0]
 
 
-def test_the_planner_is_not_deployed_by_default() -> None:
-    assert not [each for each in render({}) if each["kind"] == "Deployment"]
+def kinds_of_planner(values: Any) -> set[str]:
+    """The kinds that are rendered with the planner's labels."""
+    return {
+        each["kind"]
+        for each in render(values)
+        if each["metadata"]["labels"].get("app.kubernetes.io/name") == "disagg-planner"
+    }
+
+
+def test_nothing_of_the_planner_is_deployed_by_default() -> None:
+    by_monitor = {"podMonitor": {"PodMonitor"}, "serviceMonitor": {"Service", "ServiceMonitor"}}
+    for monitor, other in zip(by_monitor, reversed(by_monitor), strict=True):
+        network = {monitor: {"enabled": True}, other: {"enabled": False}}
+        network["networkPolicy"] = {"enabled": True}
+
+        assert kinds_of_planner(network) == set()
+        assert kinds_of_planner(values_of(CASE) | network) == {
+            "ConfigMap",
+            "Deployment",
+            "NetworkPolicy",
+            *by_monitor[monitor],
+        }
 
 
 def test_the_planner_has_one_replica_and_is_recreated() -> None:

@@ -149,8 +149,16 @@ def test_a_changed_file_is_kept_unless_forced(tmp_path: Path) -> None:
     assert theirs.read_text(encoding="utf-8") == "theirs"
 
 
-def test_a_repeated_export_succeeds_with_the_same_output(tmp_path: Path) -> None:
-    assert run("export", str(tmp_path)) == run("export", str(tmp_path))
+def test_a_repeated_export_succeeds_with_the_same_output_and_files(tmp_path: Path) -> None:
+    def exported() -> tuple[tuple[int, str, str], dict[Path, bytes]]:
+        result = run("export", str(tmp_path))
+        return result, {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    first = exported()
+
+    assert first[0][0] == 0
+    assert tmp_path / "dashboards" / "node.json" in first[1]
+    assert exported() == first
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

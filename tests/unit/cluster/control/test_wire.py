@@ -124,6 +124,8 @@ def test_a_reply_survives_encoding_and_decoding(reply: ControlReply) -> None:
 def test_random_bytes_are_refused_with_a_wire_error(line: bytes) -> None:
     with pytest.raises(WireError):
         decode_request(line)
+    with pytest.raises(WireError):
+        decode_reply(line)
 
 
 @given(

@@ -39,7 +39,21 @@ def test_threads_share_one_heap() -> None:
     assert _heaps("pass") > 1
 
 
-def test_another_c_library_causes_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ctypes.CDLL", lambda _name: object())
+class OtherLibrary:
+    """A C library without functions of glibc's own; it records what is looked up."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __getattr__(self, name: str) -> None:
+        self.names.append(name)
+        raise AttributeError(name)
+
+
+def test_another_c_library_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = OtherLibrary()
+    monkeypatch.setattr("ctypes.CDLL", lambda _name: library)
 
     share_one_heap()
+
+    assert library.names == ["mallopt"]

@@ -129,9 +129,14 @@ def test_an_engine_that_is_not_ready_is_not_attributed() -> None:
 
 def test_an_engine_that_is_gone_is_forgotten() -> None:
     node = Node()
-    node.run(0, 20)
-    node.sourcing.select([], 21 * SECOND_NS)
-    node.run(21, 22)
+    node.run(0, 40)
+    assert node.sourcing.learned_stretches("e") > 0
+
+    node.sourcing.select([], 41 * SECOND_NS)
+
+    assert node.sourcing.shares("e") is None
+    node.run(41, 42)
+    assert node.sourcing.learned_stretches("e") == 0
     assert node.account().late_records == 0
 
 

@@ -16,7 +16,7 @@ from disagg_cluster.top.screen.controls import (
     shown_engines,
     shown_gpus,
 )
-from disagg_cluster.top.screen.lines import UNICODE
+from disagg_cluster.top.screen.lines import UNICODE, width_of
 from disagg_cluster.top.screen.screen import screen
 from support import top_screens
 
@@ -82,10 +82,12 @@ def test_q_goes_back_from_other_pages_and_quits_from_the_main_one() -> None:
 
 
 @given(st.lists(st.sampled_from(KEYS) | st.characters(codec="ascii"), max_size=20))
-def test_the_screen_has_the_terminals_height_after_any_keys(keys: list[str]) -> None:
+def test_the_screen_has_the_terminals_size_after_any_keys(keys: list[str]) -> None:
     controls = after(*keys)
 
-    assert len(screen(VIEW, controls, 80, 24, UNICODE)) == 24
+    lines = screen(VIEW, controls, 80, 24, UNICODE)
+
+    assert [width_of(line) for line in lines] == [80] * 24
 
 
 @given(st.lists(st.sampled_from(KEYS) | st.characters(), max_size=10))

@@ -17,6 +17,7 @@ from disagg_cluster.control.messages import (
     ControlRequest,
     DaemonStatus,
     ReplyOutcome,
+    name_of,
 )
 from disagg_cluster.control.remote import coding
 from disagg_cluster.control.remote.coding import METHODS
@@ -94,7 +95,10 @@ def test_any_bytes_decode_as_a_request_or_raise_a_wire_error(
     method: coding.Rpc, data: bytes
 ) -> None:
     with suppress(WireError):
-        assert coding.decode_call(method, data, None).verb
+        request = coding.decode_call(method, data, None)
+        assert METHODS[name_of(request.verb)] is method
+        assert 1 <= len(request.id) <= 64
+        assert request.deadline_seconds is None
 
 
 def test_the_grpc_deadline_becomes_the_deadline_of_the_request() -> None:

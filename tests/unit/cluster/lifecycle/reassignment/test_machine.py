@@ -134,13 +134,41 @@ def test_an_engine_that_refuses_to_switch_is_restarted_in_its_old_role() -> None
     assert restarting.move.assigned_role is Role.PREFILL
 
 
-def test_an_order_is_repeated_until_its_effect_is_observed() -> None:
-    moving = replace(MOVE, step=MoveStep.SWITCHING, beyond=1)
+LEFT = replace(READY, routed_as=None, idle=True)
 
-    assert advance_move(moving, READY, S).orders == (MoveOrder.RESTART,)
-    assert advance_move(moving, replace(READY, restarting=True), S).orders == ()
-    anew = replace(READY, incarnation=2, state=WorkerState.STARTING, role=Role.DECODE)
-    assert advance_move(moving, anew, S).orders == ()
+
+@pytest.mark.parametrize(
+    ("order", "observed"),
+    [
+        (
+            MoveOrder.RESTART,
+            [
+                replace(LEFT, restarting=True),
+                replace(LEFT, incarnation=2, state=WorkerState.STARTING, role=Role.DECODE),
+                replace(LEFT, incarnation=2, role=Role.DECODE),
+            ],
+        ),
+        (
+            MoveOrder.SWITCH,
+            [
+                replace(LEFT, answer=SwitchAnswer.SAID_DONE),
+                replace(LEFT, answer=SwitchAnswer.SAID_DONE, role=Role.DECODE),
+            ],
+        ),
+    ],
+)
+def test_an_order_is_repeated_until_its_effect_is_observed(
+    order: MoveOrder, observed: list[WorkerSight]
+) -> None:
+    move = replace(MOVE, step=MoveStep.DRAINING, in_place=order is MoveOrder.SWITCH)
+    orders = []
+    for second, sight in enumerate([LEFT] * 4 + observed, 1):
+        moved = advance_move(move, sight, second * S)
+        move = moved.move
+        orders.append(moved.orders)
+
+    assert orders == [(order,)] * 4 + [()] * len(observed)
+    assert move.step is MoveStep.JOINING
 
 
 def test_a_failed_rollback_is_reported_with_both_reasons() -> None:

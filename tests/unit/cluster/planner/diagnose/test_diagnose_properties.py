@@ -68,25 +68,24 @@ def test_a_model_no_longer_scraped_is_undecided_with_the_time_since() -> None:
     assert "no engine of it has been scraped for 1m 30s" in found.missing[0]
 
 
-def test_a_model_is_diagnosed_while_one_of_its_engines_is_scraped() -> None:
+@pytest.mark.parametrize(
+    ("scraped", "outcome"), [("p0", DiagnosisOutcome.FOUND), ("none", DiagnosisOutcome.UNDECIDED)]
+)
+def test_a_model_is_diagnosed_while_one_of_its_engines_is_scraped(
+    scraped: str, outcome: DiagnosisOutcome
+) -> None:
     window = WindowMaker().make(SLOW)
-    since = replace(window, now_seconds=window.now_seconds + 90.0)
-    lasting = changed(
-        since,
-        lambda each: (
-            ScrapedSeries(
-                each.labels,
-                np.append(each.times_seconds, since.now_seconds),
-                np.append(each.values, each.values[-1]),
-            )
-            if each.labels.get("engine") == "d0"
-            else each
-        ),
-    )
 
-    (found,), _ = diagnose(lasting, TARGETS)
+    def until_lately(each: ScrapedSeries) -> ScrapedSeries:
+        if each.labels.get("engine") == scraped:
+            return each
+        kept = each.times_seconds <= window.now_seconds - 90.0
+        return replace(each, times_seconds=each.times_seconds[kept], values=each.values[kept])
 
-    assert found.text != "what it does now is not known"
+    (found,), _ = diagnose(changed(window, until_lately), TARGETS)
+
+    assert found.outcome is outcome
+    assert [each.cause for each in found.findings] == [Cause.SLOW_GPU] * (scraped == "p0")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0, 0.0, 1e300])

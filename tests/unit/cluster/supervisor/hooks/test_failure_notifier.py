@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,8 @@ def test_failures_are_delivered_one_by_one_and_the_queue_is_bounded() -> None:
         await slow.begun.get()
         for _ in range(MOST_WAITING + 5):
             hook.notify(FAILURE)
+        # The one under way does not make room for another.
+        await asyncio.sleep(0)
         assert slow.begun.empty()
         assert hook.counts() == {"delivered": 0, "failed": 0, "dropped": 5}
         slow.fails = True
@@ -257,6 +260,25 @@ def test_failures_are_delivered_one_by_one_and_the_queue_is_bounded() -> None:
         await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(story())
+
+
+def test_the_newest_failures_are_kept_in_their_order() -> None:
+    async def story() -> list[str]:
+        slow = Slow()
+        hook = FailureNotifier(slow, ["crashed"], "n", "c", LOG)
+        for number in range(MOST_WAITING + 5):
+            hook.notify(replace(FAILURE, worker=f"w{number}"))
+        running = asyncio.create_task(hook.run())
+        delivered = []
+        for _ in range(MOST_WAITING):
+            delivered.append(json.loads(await slow.begun.get())["worker"])
+            slow.goes_on.release()
+        assert slow.begun.empty()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return delivered
+
+    assert asyncio.run(story()) == [f"w{number}" for number in range(5, MOST_WAITING + 5)]
 
 
 def test_failures_of_unselected_kinds_or_without_a_hook_are_not_queued() -> None:
