@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from support.backfill import At, Past, openmetrics, prometheus_with
+from support.pictures import texts_of
 from support.prometheus_query import query
 
 pytestmark = pytest.mark.prometheus
@@ -69,7 +70,13 @@ def test_models_are_forecast_and_one_that_is_gone_is_undecided(url: str, tmp_pat
     told = [each.get("undecided", "") for each in gone["phases"]["decode"]["horizons"]]
     assert "nothing is known of the last" in told[0]
     assert all(told)
-    assert b"<svg" in picture.read_bytes()[:2000]
+    texts = texts_of(picture)
+    shown = "model {}, namespace search, cluster east"
+    for model in ("gone", "llama"):
+        for phase in ("prefill", "decode"):
+            assert f"{phase}: {shown.format(model)}" in texts
+    assert texts.count("median") == 2
+    assert sum(text.startswith("undecided: ") for text in texts) == 2
 
 
 def test_a_backtest_selects_a_model_by_name_and_an_unknown_one_is_an_error(url: str) -> None:

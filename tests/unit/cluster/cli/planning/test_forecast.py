@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
+from support.pictures import texts_of
 
 DAY_MINUTES = 1440
 START = 1_700_000_000 // 60 * 60
@@ -141,19 +142,34 @@ def test_a_picture_is_drawn_beside_the_table(ending: str, load: Path, tmp_path: 
 
     assert (code, err) == (0, f"{path}\n")
     assert out.startswith("all requests\n")
-    head = path.read_bytes()[:2000]
-    assert head.startswith(b"\x89PNG") if ending == "png" else b"<svg" in head
+    if ending == "png":
+        assert path.read_bytes().startswith(b"\x89PNG")
+        return
+    texts = texts_of(path)
+    for phase in ("prefill", "decode"):
+        assert texts.count(f"{phase}: all requests") == 1
+    for series in ("load", "median", "5 to 95 %", "50 to 90 %", "tokens/s"):
+        assert texts.count(series) == 2
 
 
-def test_a_picture_of_a_back_test_shows_what_is_undecided_too(load: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("horizons", ["1h,30d", "30d"])
+def test_a_picture_of_a_back_test_shows_decided_horizons_or_why_there_is_none(
+    horizons: str, load: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "errors.svg"
-    wanted = ("--horizons", "1h,30d", "--moments", "4")
+    wanted = ("--horizons", horizons, "--moments", "4")
 
     code, out, err = run("backtest", "--csv", load, *wanted, "--plot", path)
 
     assert (code, err) == (0, f"{path}\n")
     assert "undecided" in out
-    assert b"<svg" in path.read_bytes()[:2000]
+    texts = texts_of(path)
+    for phase in ("prefill", "decode"):
+        assert texts.count(f"{phase}: all requests") == 1
+    for series in ("1h", "error", "last value's error", "out of the band"):
+        assert texts.count(series) == (2 if "1h" in horizons else 0)
+    notes = [text for text in texts if text.startswith("undecided: ")]
+    assert len(notes) == (0 if "1h" in horizons else 2)
 
 
 def test_a_missing_matplotlib_is_reported_before_any_input_is_read(

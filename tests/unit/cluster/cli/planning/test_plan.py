@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
+from support.pictures import texts_of
 
 START = 1_700_000_000 // 300 * 300
 LLAMA = "meta-llama/Llama-3.3-70B-Instruct"
@@ -82,7 +83,7 @@ def test_json_has_every_row_with_units_and_zone(load: Path, file: Path) -> None:
     assert {each["kind"] for each in whole["actions"]} == {"add"}
 
 
-def test_whatif_draws_a_picture_even_if_one_plan_lacks_workers(
+def test_a_picture_of_whatif_shows_both_plans_and_why_one_is_undecided(
     load: Path, file: Path, tmp_path: Path
 ) -> None:
     path, other = tmp_path / "change.svg", tmp_path / "other.yaml"
@@ -91,15 +92,27 @@ def test_whatif_draws_a_picture_even_if_one_plan_lacks_workers(
     code, _, err = run("whatif", "-c", file, "--with", other, "--csv", load, "--plot", path)
 
     assert (code, err) == (0, f"{path}\n")
-    assert b"<svg" in path.read_bytes()[:2000]
+    texts = texts_of(path)
+    assert {"prefill on NVIDIA H200: all requests", "decode on NVIDIA H200: all requests"} <= {
+        *texts
+    }
+    assert texts.count("as it is") == 2
+    assert texts.count("GPUs") == 2
+    assert any(text.startswith("if: undecided: no capacity for decode") for text in texts)
 
 
-def test_plan_draws_a_picture(load: Path, file: Path, tmp_path: Path) -> None:
+def test_a_picture_of_a_plan_shows_needed_recommended_and_present_gpus_of_each_role(
+    load: Path, file: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "plan.svg"
 
     assert run("plan", "-c", file, "--csv", load, "--plot", path)[0] == 0
 
-    assert b"<svg" in path.read_bytes()[:2000]
+    texts = texts_of(path)
+    for role in ("prefill", "decode"):
+        assert texts.count(f"{role} on NVIDIA H200: all requests") == 1
+    for series in ("needed by 50 % of futures at most", "recommended", "there now: 4", "GPUs"):
+        assert texts.count(series) == 2
 
 
 def test_longer_prompts_need_more_prefill_gpus_and_cache_hits_fewer(load: Path, file: Path) -> None:
