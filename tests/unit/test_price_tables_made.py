@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from bench.simulator import aiconfigurator, llmservingsim
 
-from disagg_cluster.simulator.engine.hardware import H100, LLAMA_8B
+from disagg_cluster.simulator.engine.hardware import GPUS, H100, LLAMA_8B, MODELS, RTX_PRO_6000
 from disagg_cluster.simulator.engine.roofline import BatchWork, Roofline
-from disagg_cluster.simulator.prices.shipped import shipped_table
+from disagg_cluster.simulator.prices import shipped as tables
+from disagg_cluster.simulator.prices.shipped import table_names
 from disagg_cluster.simulator.prices.table import parse_table
 from disagg_cluster.simulator.prices.table_costs import TableCosts
+from disagg_cluster.simulator.prices.table_text import read_text, render_table
 
 LAYERS = LLAMA_8B.layers
 
@@ -63,6 +65,26 @@ def test_layers_are_summed_over_the_model(tmp_path: Path) -> None:
     assert table.parts["mixed"].at(128, 1024, 16, 512) == LAYERS * 145
 
 
-def test_shipped_tables_have_the_licence_of_their_source() -> None:
-    assert shipped_table("h100_llama-3.1-8b_1").licence == aiconfigurator.LICENCE
-    assert shipped_table("rtx-pro-6000_qwen3-32b_2").licence == llmservingsim.LICENCE
+@pytest.mark.parametrize("name", table_names())
+def test_a_shipped_table_is_as_its_converter_writes_it(name: str) -> None:
+    """The measurements themselves are not here: their points, format and licence are."""
+    text = (Path(tables.__file__).parent / "tables" / f"{name}.csv").read_text(encoding="utf-8")
+    head, values, problems = read_text(text)
+
+    assert problems == []
+    assert render_table(head, values) == text
+    if head["source"] == llmservingsim.SOURCE:
+        assert head["licence"] == llmservingsim.LICENCE
+        assert head["gpu"] == RTX_PRO_6000.name
+        assert head["model"] in {model.name for model in llmservingsim.MODELS.values()}
+        assert head["all_reduce"] == ("none" if head["gpus"] == "1" else "excluded")
+        return
+    assert "aiconfigurator" in head["source"]
+    gpu = next(each for each in GPUS if each.name == head["gpu"])
+    model = next(each for each in MODELS if each.name == head["model"])
+    made = aiconfigurator.convert(said, gpu, model, int(head["gpus"]), head["source"])
+    made_head, made_values, _ = read_text(made)
+    assert made_head == head
+    assert {part: set(points) for part, points in made_values.items()} == {
+        part: set(points) for part, points in values.items()
+    }
