@@ -33,9 +33,11 @@ def test_another_collector_under_the_same_name_adds_to_earlier_counts() -> None:
     assert tally.ingest([status("engine:a", 1)]) == {"engine": 6}
 
 
-def test_counts_under_ever_new_names_are_not_lost() -> None:
+def test_counts_under_ever_new_names_are_not_lost_and_memory_is_bounded() -> None:
     tally = FailureCounts()
     for number in range(3000):
         sums = tally.ingest([status(f"engine:{number}", 1)])
 
     assert sums == {"engine": 3000}
+    assert len(tally._remembered) == 1024
+    assert tally.ingest([status("engine:2999", 1)]) == {"engine": 3000}

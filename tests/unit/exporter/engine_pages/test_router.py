@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,10 +103,15 @@ def test_an_implausible_page_is_refused(text: bytes, why: str) -> None:
         parse_router_page(text, 7)
 
 
-@given(st.binary(max_size=60).map(lambda noise: b"vllm_router_worker_health" + noise + b"\n"))
-def test_any_bytes_are_a_page_or_refused(text: bytes) -> None:
+NOISE = st.binary(max_size=60) | st.text('{}="worker, 01.-+eN\\\n', max_size=60).map(str.encode)
+
+
+@given(NOISE)
+def test_any_bytes_after_a_name_are_read_for_that_name_or_refused(noise: bytes) -> None:
     with contextlib.suppress(PageError):
-        assert parse_router_page(text, 7).t_ns == 7
+        read = parse_router_page(b"vllm_router_worker_health" + noise + b"\n", 7)
+        assert replace(read, worker_health={}) == RouterPage(7)
+        assert len(read.worker_health) <= 1
 
 
 def totals(requests: float, errors: float | None = None) -> RouterPage:

@@ -27,16 +27,20 @@ def test_each_decode_wait_gives_one_combined_wait() -> None:
     assert whole.total == 7
 
 
-def test_earlier_counts_are_never_reduced() -> None:
-    pools = taken((1, waits(10, 0.1), waits(3, 0.1)))
+def test_a_count_once_made_never_changes() -> None:
+    """The later waits, whose prompts are slow, are beyond the last bound; the earlier are not."""
+    pools = taken((1, waits(10, 0.05), waits(3, 0.05)))
     before = pools.whole
-    pools.ingest(waits(1000, 2.0), waits(5, 0.1), 2_000_000_000)
+    pools.ingest(waits(1e9, 2.0), None, 2_000_000_000)
+    after_prompts = pools.whole
+    pools.ingest(None, waits(5, 0.05), 3_000_000_000)
 
     assert before is not None
+    assert before.counts == pytest.approx((3, 3, 3))
+    assert after_prompts == before
     assert pools.whole is not None
-    pairs = zip(before.counts, pools.whole.counts, strict=True)
-    assert all(new >= old for old, new in pairs)
-    assert pools.whole.sum > before.sum
+    assert pools.whole.counts == pytest.approx((3, 3, 8))
+    assert pools.whole.sum == pytest.approx(before.sum + 5 * 2.05)
 
 
 @pytest.mark.parametrize(("seconds", "known"), [(PATIENCE_SECONDS, True), (61.1, False)])

@@ -12,6 +12,7 @@ from disagg_exporter.http.listen import ListenAddress, ListenError
 from disagg_exporter.http.server.authentication import OPEN, Access
 from disagg_exporter.http.server.node_site import node_site
 from disagg_exporter.http.server.server import MetricsServer
+from support.children import descriptors
 from support.golden_server import golden_server, serving
 from support.snapshots import golden_snapshot
 
@@ -302,10 +303,21 @@ def test_a_port_in_use_is_refused_and_closing_after_is_harmless() -> None:
         second.close()
 
 
-def test_the_server_thread_runs_until_it_is_closed() -> None:
+def test_a_closed_server_leaves_no_thread_descriptor_or_open_port() -> None:
     site = node_site(lambda: None, lambda: "", lambda: 0.0)
+    before = descriptors()
     with contextlib.closing(MetricsServer(LOCAL, site)) as server:
-        server.start()
-        assert any(thread.name == "metrics" for thread in threading.enumerate())
+        port = server.start().port
+        with client(port) as connection:
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read() == b"ok\n"
+            assert any(thread.name == "metrics" for thread in threading.enumerate())
+            assert len(descriptors() - before) >= 3
+
+            server.close()
+
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), timeout=20).close()
 
     assert all(thread.name != "metrics" for thread in threading.enumerate())
+    assert descriptors() <= before

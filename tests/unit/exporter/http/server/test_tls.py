@@ -6,6 +6,7 @@ import re
 import socket
 import ssl
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -14,7 +15,7 @@ import trustme
 from disagg_exporter.http.server.authentication import OPEN, Access, Passwords
 from disagg_exporter.http.tls_socket import plain_name
 from support.certificates import authority, client_context, server_context
-from support.golden_server import serving
+from support.golden_server import golden_server, serving
 
 
 def get(port: int, context: ssl.SSLContext, path: str = "/healthz") -> http.client.HTTPResponse:
@@ -35,6 +36,19 @@ def verifying(*names: str) -> Access:
     return Access(tls=context, client_names=frozenset(names))
 
 
+@contextlib.contextmanager
+def refusing(access: Access, client_seconds: float = 5.0, **refused: int) -> Iterator[int]:
+    """Serve under conditions, then check how many clients were refused for each reason."""
+    server = golden_server(access, client_seconds=client_seconds)
+    with contextlib.closing(server):
+        yield server.start().port
+        deadline = time.monotonic() + 20
+        while sum(server.refusals().values()) < sum(refused.values()):
+            assert time.monotonic() < deadline, server.refusals()
+            time.sleep(0.01)
+    assert {name: count for name, count in server.refusals().items() if count} == refused
+
+
 def test_the_page_is_served_over_tls() -> None:
     access = Access(tls=server_context())
     with serving(lambda: access) as port:
@@ -43,9 +57,8 @@ def test_the_page_is_served_over_tls() -> None:
 
 
 def test_a_plain_request_to_a_tls_port_is_answered_to_use_https() -> None:
-    access = Access(tls=server_context())
     with (
-        serving(lambda: access) as port,
+        refusing(Access(tls=server_context()), tls=1) as port,
         socket.create_connection(("127.0.0.1", port), timeout=20) as connection,
     ):
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -59,8 +72,10 @@ def test_a_plain_request_to_a_tls_port_is_answered_to_use_https() -> None:
 
 
 def test_clients_with_an_unfinished_handshake_delay_no_other_and_are_disconnected() -> None:
-    access = Access(tls=server_context())
-    with serving(lambda: access, client_seconds=1.0) as port, contextlib.ExitStack() as stack:
+    with (
+        refusing(Access(tls=server_context()), client_seconds=1.0, timeout=1, tls=2) as port,
+        contextlib.ExitStack() as stack,
+    ):
         slow = [
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
             for _ in range(3)
@@ -75,8 +90,7 @@ def test_clients_with_an_unfinished_handshake_delay_no_other_and_are_disconnecte
 
 
 def test_junk_after_the_first_byte_of_a_handshake_ends_the_connection_alone() -> None:
-    access = Access(tls=server_context())
-    with serving(lambda: access) as port:
+    with refusing(Access(tls=server_context()), tls=1) as port:
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
             connection.sendall(b"\x16" + b"junk" * 1000)
             with contextlib.suppress(ConnectionError):
@@ -87,8 +101,7 @@ def test_junk_after_the_first_byte_of_a_handshake_ends_the_connection_alone() ->
 
 
 def test_a_client_without_a_required_certificate_is_refused() -> None:
-    access = verifying()
-    with serving(lambda: access) as port:
+    with refusing(verifying(), tls=1) as port:
         assert get(port, client_context("scraper.example")).status == 200
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
             get(port, client_context())
@@ -104,9 +117,8 @@ def test_a_certificate_for_an_allowed_name_is_accepted(names: tuple[str, ...]) -
 
 
 def test_a_valid_certificate_for_another_name_is_refused() -> None:
-    access = verifying("scraper.example")
     with (
-        serving(lambda: access) as port,
+        refusing(verifying("scraper.example"), tls=1) as port,
         pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)),
     ):
         get(port, client_context("elsewhere.example"))
@@ -120,8 +132,7 @@ def test_an_untrusted_client_certificate_is_refused_and_logged(
     signer = trustme.CA() if kind == "wrong authority" else authority()
     context = client_context()
     signer.issue_cert("scraper.example", not_after=old).configure_cert(context)
-    access = verifying()
-    with serving(lambda: access) as port:
+    with refusing(verifying(), tls=1) as port:
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
             get(port, context)
         assert get(port, client_context("scraper.example")).status == 200

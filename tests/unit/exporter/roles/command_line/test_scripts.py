@@ -150,8 +150,12 @@ def test_a_shell_sees_the_variables_of_its_container() -> None:
 
 
 @given(st.text(alphabet="()&;|$\"'\\ \nabc<EOF{}=-", max_size=200))
-def test_any_script_is_parsed(text: str) -> None:
-    explain(Markers(argv=("sh", "-c", text)))
+def test_any_script_without_a_marker_is_parsed_and_has_no_role(text: str) -> None:
+    verdict = explain(Markers(argv=("sh", "-c", text)))
+
+    assert not verdict.is_definite
+    assert verdict.evidence == ()
+    assert len(commands(("sh", "-c", text))) <= MAX_COMMANDS
 
 
 @pytest.mark.parametrize(
