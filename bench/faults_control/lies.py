@@ -8,7 +8,7 @@ from typing import Any
 
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep
 from disagg_exporter.model import Role
-from support.moved_worker import LIES, Honesty, MovedWorker
+from support.moved_worker import FAULTY_BEHAVIOURS, EngineBehaviour, MovedWorker
 
 
 def lied(count: int, seed: str) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def lied(count: int, seed: str) -> dict[str, Any]:
     for number in range(2 * count):
         lies = number % 2 == 0
         worker = MovedWorker(
-            honesty=drawn.choice(LIES) if lies else Honesty.HONEST,
+            behaviour=drawn.choice(FAULTY_BEHAVIOURS) if lies else EngineBehaviour.CORRECT,
             in_place=drawn.random() < 0.5,
             from_role=drawn.choice((Role.PREFILL, Role.DECODE)),
             work=drawn.random() < 0.7,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from support.attached_node import AttachedNode, Line
-from support.fake_api_server import FakeApiServer, Told, fake_api_server, pod_json, uid_of
+from support.fake_api_server import ApiObject, FakeApiServer, fake_api_server, pod_json, uid_of
 from support.fake_engines import PAGES, FakeEngine, install
 from support.fake_kubelet import FakeKubelet, Given, fake_kubelet
 from support.nvml_stub.state import State, new_state
@@ -69,7 +69,7 @@ class Cluster:
         for number in gpus:
             self.state.gpus[number].run(engine.process.pid)
 
-    def pod(self, name: str, labels: Mapping[str, str]) -> Told:
+    def pod(self, name: str, labels: Mapping[str, str]) -> ApiObject:
         """Tell of a pod with an engine."""
         told = pod_json(name, labels=labels, ip="192.0.2.9")
         self.api.put(told)

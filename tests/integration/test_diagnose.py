@@ -24,7 +24,7 @@ pytestmark = pytest.mark.prometheus
 SCRAPE_SECONDS = 15
 KEPT_SECONDS = 600
 FAMILIES = ("disagg_engine_info", "disagg_engine_steps_total", "disagg_gpu_info")
-Told = dict[tuple[str, frozenset[tuple[str, str]]], dict[float, float]]
+ValuesBySeries = dict[tuple[str, frozenset[tuple[str, str]]], dict[float, float]]
 
 
 def past_of(end: int) -> tuple[list[Past], range]:
@@ -49,9 +49,9 @@ def past_of(end: int) -> tuple[list[Past], range]:
     return several, range(begin, end + 1, SCRAPE_SECONDS)
 
 
-def written(past: list[Past], instants: range, begin: float, end: float) -> Told:
+def written(past: list[Past], instants: range, begin: float, end: float) -> ValuesBySeries:
     """What was written of east, in a span."""
-    found: Told = {}
+    found: ValuesBySeries = {}
     for series in past:
         values = {float(t): series.at(t) for t in instants if begin <= t <= end}
         known = {t: value for t, value in values.items() if value is not None}
@@ -60,7 +60,7 @@ def written(past: list[Past], instants: range, begin: float, end: float) -> Told
     return found
 
 
-def told(window: SeriesWindow) -> Told:
+def values_by_series(window: SeriesWindow) -> ValuesBySeries:
     return {
         (family, frozenset(each.labels.items())): dict(
             zip(each.times_seconds.tolist(), each.values.tolist(), strict=True)
@@ -76,7 +76,9 @@ def check(url: str, past: list[Past], instants: range, now: int) -> None:
         rolling = RollingSeries(SeriesQueries(prometheus, FAMILIES, "east"), KEPT_SECONDS)
         for moment in (now - 47, now):
             window = rolling.read(float(moment))
-            assert told(window) == written(past, instants, moment - KEPT_SECONDS, moment)
+            assert values_by_series(window) == written(
+                past, instants, moment - KEPT_SECONDS, moment
+            )
 
 
 @pytest.mark.parametrize("flags", [(), ("--query.max-samples=60",)], ids=["free", "limited"])

@@ -70,11 +70,11 @@ def children() -> set[int]:
     return found
 
 
-class Ear:
+class LinePipe:
     """A named pipe to which children write lines."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "ear"
+        self.path = folder / "pipe"
         os.mkfifo(self.path)
         # Held open for both, so that a child which closes its end does not end ours.
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-Told = dict[str, Any]
+ApiObject = dict[str, Any]
 
 NODE = "gpu-7"
 
@@ -40,9 +40,9 @@ def pod_json(
     ip: str = "10.0.0.7",
     port: int = 8000,
     deleting: bool = False,
-) -> Told:
+) -> ApiObject:
     """Return a pod with one container called engine, as the API writes it."""
-    metadata: Told = {"name": name, "namespace": namespace, "uid": uid or uid_of(name)}
+    metadata: ApiObject = {"name": name, "namespace": namespace, "uid": uid or uid_of(name)}
     metadata |= {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
     metadata["managedFields"] = [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]
     if deleting:
@@ -66,8 +66,8 @@ class FakeApiServer:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.pods: dict[str, Told] = {}
-        self.events: list[tuple[int, Told]] = []
+        self.pods: dict[str, ApiObject] = {}
+        self.events: list[tuple[int, ApiObject]] = []
         self.version = 100
         self.oldest = 0
         self.token = ""
@@ -78,7 +78,7 @@ class FakeApiServer:
         self.cut_watches = 0
         self.requests: list[str] = []
 
-    def put(self, pod: Told) -> None:
+    def put(self, pod: ApiObject) -> None:
         """Add or change a pod."""
         with self.changed:
             uid = pod["metadata"]["uid"]
@@ -104,7 +104,7 @@ class FakeApiServer:
             self.cut_watches += 1
             self.changed.notify_all()
 
-    def _event(self, kind: str, pod: Told) -> None:
+    def _event(self, kind: str, pod: ApiObject) -> None:
         self.version += 1
         pod["metadata"]["resourceVersion"] = str(self.version)
         # The event keeps the pod of that moment, whatever the test changes later.
@@ -148,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             metadata = {"resourceVersion": version}
             self._whole(200, {"kind": "PodList", "metadata": metadata, "items": items})
 
-    def _whole(self, status: int, body: Told) -> None:
+    def _whole(self, status: int, body: ApiObject) -> None:
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
@@ -174,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
                     return
                 if code := api.fail_watch_code:
                     api.fail_watch_code = 0
-                    news: list[Told] = [{"type": "ERROR", "object": {"code": code}}]
+                    news: list[ApiObject] = [{"type": "ERROR", "object": {"code": code}}]
                 else:
                     events = [event for version, event in api.events if version > seen]
                     news = [event for event in events if _selected(event["object"], query)]
@@ -189,7 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(part), part))
 
 
-def _selected(pod: Told, query: dict[str, str]) -> bool:
+def _selected(pod: ApiObject, query: dict[str, str]) -> bool:
     return query.get("fieldSelector") == f"spec.nodeName={pod['spec']['nodeName']}"
 
 

@@ -33,7 +33,7 @@ TICK_SECONDS = 0.25
 PATIENCE = Patience(drain_seconds=20, start_seconds=60)
 
 
-class Honesty(StrEnum):
+class EngineBehaviour(StrEnum):
     """What an engine does after a move to another role.
 
     It does its work; or it answers everything and computes nothing, continues its old role's work,
@@ -41,7 +41,7 @@ class Honesty(StrEnum):
     and hangs, or never becomes ready.
     """
 
-    HONEST = "honest"
+    CORRECT = "correct"
     IDLE = "idle"
     OLD_ROLE = "old_role"
     OLD_ROLE_AND_SCRAPS = "old_role_and_scraps"
@@ -50,7 +50,7 @@ class Honesty(StrEnum):
     NEVER_READY = "never_ready"
 
 
-LIES = tuple(kind for kind in Honesty if kind is not Honesty.HONEST)
+FAULTY_BEHAVIOURS = tuple(kind for kind in EngineBehaviour if kind is not EngineBehaviour.CORRECT)
 
 
 class KilledDaemon(Exception):  # noqa: N818 - it is the end of a daemon, not an error
@@ -61,7 +61,7 @@ class KilledDaemon(Exception):  # noqa: N818 - it is the end of a daemon, not an
 class MovedWorker:
     """One worker that is moved; all seconds are virtual."""
 
-    honesty: Honesty = Honesty.HONEST
+    behaviour: EngineBehaviour = EngineBehaviour.CORRECT
     in_place: bool = False
     from_role: Role = Role.DECODE
     work: bool = True
@@ -183,7 +183,7 @@ class MovedWorker:
         if self.ready_at is not None and self.now_seconds >= self.ready_at:
             self.ready_at = None
             self.role, self.incarnation = self.move.assigned_role, self.incarnation + 1
-            lies = self.honesty is Honesty.NEVER_READY and self.role is self.to_role
+            lies = self.behaviour is EngineBehaviour.NEVER_READY and self.role is self.to_role
             self.state = WorkerState.STARTING if lies else WorkerState.READY
         if self.routed is not None and self.work:
             self._work(TICK_SECONDS * self.drawn.random())
@@ -195,14 +195,14 @@ class MovedWorker:
         old = self.from_role if self.role is self.to_role else self.to_role
         parts = {self.role: seconds}
         if self.role is self.to_role:
-            match self.honesty:
-                case Honesty.IDLE | Honesty.NEVER_READY:
+            match self.behaviour:
+                case EngineBehaviour.IDLE | EngineBehaviour.NEVER_READY:
                     parts = {}
-                case Honesty.OLD_ROLE:
+                case EngineBehaviour.OLD_ROLE:
                     parts = {old: seconds}
-                case Honesty.OLD_ROLE_AND_SCRAPS:
+                case EngineBehaviour.OLD_ROLE_AND_SCRAPS:
                     parts = {old: seconds, self.role: seconds * self.drawn.uniform(0.0, 0.1)}
-                case Honesty.NOISE:
+                case EngineBehaviour.NOISE:
                     parts = {self.role: 1e-6}
                 case _:
                     pass
@@ -213,7 +213,7 @@ class MovedWorker:
     def _sight(self) -> WorkerSight:
         heading = self.move.heading
         both = [self.seconds.get((heading, phase), 0.0) for phase in (Role.PREFILL, Role.DECODE)]
-        silent = self.honesty is Honesty.SILENT and heading is self.to_role
+        silent = self.behaviour is EngineBehaviour.SILENT and heading is self.to_role
         return WorkerSight(
             state=self.state,
             incarnation=self.incarnation,

@@ -31,7 +31,7 @@ TINY = Model(
 
 
 @dataclass(frozen=True, slots=True)
-class Until:
+class StoppedLoad:
     """A load that stops, so that everything ends."""
 
     shape: LoadOverTime
@@ -42,7 +42,7 @@ class Until:
 
 
 @dataclass(slots=True)
-class Heard:
+class SimulationEvents:
     """The events of a simulation by kind; messages with the time of their arrival."""
 
     messages: list[tuple[int, ControlMessage]] = field(default_factory=list)
@@ -86,21 +86,21 @@ def alone(**more: object) -> ClusterSpec:
     return ClusterSpec((EngineSpec(**spec),))  # type: ignore[arg-type]
 
 
-def listen(simulation: Simulation, seconds: float) -> Heard:
+def listen(simulation: Simulation, seconds: float) -> SimulationEvents:
     """Run a simulation and keep its events."""
-    heard = Heard()
+    events = SimulationEvents()
     for t_ns, event in simulation.events(round(seconds * SECOND_NS)):
-        heard(t_ns, event)
-    return heard
+        events(t_ns, event)
+    return events
 
 
-def account(simulation: Simulation, seconds: float) -> tuple[Ledger, Heard]:
+def account(simulation: Simulation, seconds: float) -> tuple[Ledger, SimulationEvents]:
     """Run a simulation through a ledger; return the ledger and the events."""
     ledgers = {node: Ledger() for node in simulation.nodes}
     add_devices(ledgers, simulation)
-    heard = Heard()
-    drive(ledgers, simulation, round(seconds * SECOND_NS), watch=heard)
-    return ledgers[NODE], heard
+    events = SimulationEvents()
+    drive(ledgers, simulation, round(seconds * SECOND_NS), watch=events)
+    return ledgers[NODE], events
 
 
 def engine_account(ledger: Ledger, engine: str, seconds: float) -> EngineAccount:

@@ -16,17 +16,19 @@ GOOD = Outcome("daemon killed", SEEN, "done", "serves", 40, 0, waited_seconds=8.
 NEVER = replace(
     GOOD, observed=Observed(recovered_seconds=1.0, lost=2), bad=("never reported", "a | b")
 )
-LIES = {"lying_engines": 5, "false_switched": 0, "honest_not_proven": 0}
+FAULTY_BEHAVIOURS = {"lying_engines": 5, "false_switched": 0, "honest_not_proven": 0}
 
 
 def found(*outcomes: Outcome, **parts: Any) -> dict[str, Any]:
     faults = {"outcomes": outcomes, "not_run": {}, "left_processes": 0}
-    return {"lies": LIES, "faults": faults, **parts}
+    return {"lies": FAULTY_BEHAVIOURS, "faults": faults, **parts}
 
 
 def test_every_bar_has_a_figure_and_figures_of_parts_not_run_are_none() -> None:
-    assert BARS.keys() <= figures({"lies": LIES}).keys()
-    assert {key for key, value in figures({"lies": LIES}).items() if value is not None} == set(LIES)
+    assert BARS.keys() <= figures({"lies": FAULTY_BEHAVIOURS}).keys()
+    assert {
+        key for key, value in figures({"lies": FAULTY_BEHAVIOURS}).items() if value is not None
+    } == set(FAULTY_BEHAVIOURS)
 
 
 def test_a_state_that_is_never_reported_is_above_every_bar() -> None:

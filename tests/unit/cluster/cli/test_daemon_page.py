@@ -60,7 +60,7 @@ def written(path: Path, text: str) -> str:
     return str(path)
 
 
-def told_by_daemon(*arguments: str, **environment: str) -> bool:
+def shows_the_daemons_account(*arguments: str, **environment: str) -> bool:
     """Whether `phases` shows what the daemon tells, rather than what it sees itself."""
     code, said, talk = run("phases", *arguments, **environment)
     return code == 0 and said.startswith("GPU") and "looking myself" not in talk
@@ -69,7 +69,7 @@ def told_by_daemon(*arguments: str, **environment: str) -> bool:
 def test_the_daemon_of_this_node_is_found_and_trusted_by_its_own_files(tmp_path: Path) -> None:
     """No option is needed: its endpoint file names its port and web-config file."""
     with serving(tmp_path, TLS) as port:
-        assert told_by_daemon()
+        assert shows_the_daemons_account()
 
         told = json.loads(run("doctor", "--json")[1])
     assert told["findings"][0]["what"].endswith(f" answers at https://127.0.0.1:{port}")
@@ -90,8 +90,8 @@ def test_a_page_that_requires_a_password_is_reported_alike_by_every_command(
 def test_a_password_is_read_from_the_file_of_an_option_or_a_variable(tmp_path: Path) -> None:
     client = written(tmp_path / "client.yml", PASSWORD)
     with serving(tmp_path, TLS | USERS):
-        assert told_by_daemon("--http-config", client)
-        assert told_by_daemon(DISAGG_NODE_HTTP_CONFIG=client)
+        assert shows_the_daemons_account("--http-config", client)
+        assert shows_the_daemons_account(DISAGG_NODE_HTTP_CONFIG=client)
 
         code, said, talk = run("phases")
     assert (code, said) == (2, "")
@@ -104,7 +104,7 @@ def test_without_an_endpoint_file_the_node_file_gives_the_address(tmp_path: Path
     node = {"devices": "cpu", "run_dir": str(tmp_path / "run"), "listen": listen}
     file = written(tmp_path / "node.yaml", yaml.safe_dump(node))
     with serving(tmp_path, TLS, port, leaves=False):
-        assert told_by_daemon("-c", file)
+        assert shows_the_daemons_account("-c", file)
 
 
 def test_phases_over_plain_http_loads_no_heavy_modules(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_running_daemon_is_found_without_parsing_its_whole_node_file(
     folder = str(tmp_path / "session" / "disagg-node")
     file = written(tmp_path / "node.yaml", text.replace("DIR", folder))
     with serving(tmp_path, None):
-        assert told_by_daemon("--config", file)
+        assert shows_the_daemons_account("--config", file)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_an_https_address_of_this_node_is_trusted_by_the_daemons_own_certificate
     tmp_path: Path,
 ) -> None:
     with serving(tmp_path, TLS) as port:
-        assert told_by_daemon("--url", f"https://localhost:{port}/")
+        assert shows_the_daemons_account("--url", f"https://localhost:{port}/")
 
         code, _, talk = run("phases", "--url", f"http://localhost:{port}")
     assert code == 2
@@ -184,7 +184,7 @@ def test_the_certificate_of_another_daemon_is_not_trusted(tmp_path: Path) -> Non
 def test_a_web_config_without_tls_is_requested_over_plain_http(tmp_path: Path) -> None:
     client = written(tmp_path / "client.yml", PASSWORD)
     with serving(tmp_path, USERS):
-        assert told_by_daemon("--http-config", client)
+        assert shows_the_daemons_account("--http-config", client)
 
 
 @pytest.mark.parametrize(
@@ -212,14 +212,16 @@ def test_url_and_http_config_work_with_an_unreadable_web_config(tmp_path: Path) 
     with serving(tmp_path, TLS) as port:
         (tmp_path / "web.yml").unlink()
 
-        assert told_by_daemon("--url", f"https://127.0.0.1:{port}", "--http-config", client)
+        assert shows_the_daemons_account(
+            "--url", f"https://127.0.0.1:{port}", "--http-config", client
+        )
 
 
 def test_an_inline_certificate_of_the_web_config_is_trusted(tmp_path: Path) -> None:
     write_files(tmp_path)
     texts = {name: (tmp_path / f"{name}.pem").read_text() for name in ("cert", "key")}
     with serving(tmp_path, {"tls_server_config": texts}):
-        assert told_by_daemon()
+        assert shows_the_daemons_account()
 
 
 @pytest.mark.parametrize("middle", ["", "nothing", "\N{SNOWMAN}"])

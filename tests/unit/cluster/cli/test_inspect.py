@@ -15,9 +15,9 @@ from disagg_cluster.cli.main import main
 from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.inspect import node_scan
 from support.children import free_port
+from support.daemon_answers import VIEW
 from support.fake_engines import FakeEngine, install
 from support.http_serving import serving
-from support.told_by_daemon import VIEW
 
 GOLDEN = (Path(__file__).parents[3] / "data" / "golden_page.prom").read_bytes()
 

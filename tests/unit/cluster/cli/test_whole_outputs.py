@@ -19,8 +19,8 @@ from disagg_cluster.host.files.package_data import engine_side_folder
 from disagg_cluster.lifecycle.state import WorkerState
 from support.children import free_port
 from support.controlled_node import controlled_node
+from support.daemon_answers import READY, STARTING, VIEW
 from support.http_serving import serving
-from support.told_by_daemon import READY, STARTING, VIEW
 from support.transcripts import Transcript
 
 DATA = Path(__file__).parents[3] / "data"

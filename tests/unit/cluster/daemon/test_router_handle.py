@@ -134,7 +134,7 @@ def test_the_router_drains_itself_within_its_stop_deadline() -> None:
 
 
 PREFILL = RouterEngine("http://127.0.0.1:8100", "prefill-0", Phase.PREFILL)
-Told = bytes | str
+RouterAnswer = bytes | str
 """A page, or why there is none."""
 
 
@@ -147,10 +147,10 @@ def page(requests: int, errors: int = 0, health: int = 1) -> bytes:
     ).encode()
 
 
-def watched(*looks: tuple[int | None, Told]) -> RouterWatch:
+def watched(*looks: tuple[int | None, RouterAnswer]) -> RouterWatch:
     """A watch after looks at processes (their pids) that tell this or that."""
-    script: Iterator[tuple[int | None, Told]] = iter(looks)
-    told: list[Told] = []
+    script: Iterator[tuple[int | None, RouterAnswer]] = iter(looks)
+    told: list[RouterAnswer] = []
     over = asyncio.Event()
 
     def process() -> int | None:

@@ -25,7 +25,7 @@ from disagg_cluster.supervisor.ownership import run_folders as unrecorded_worker
 from disagg_cluster.supervisor.ownership.run_folders import unrecorded
 from disagg_cluster.supervisor.process.child_process import start
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
-from support.children import PYTHON, Ear, is_gone, wait_readable
+from support.children import PYTHON, LinePipe, is_gone, wait_readable
 from support.supervisors import BACKOFF, READY, RunningSupervisor, supervised, tiny_spec
 
 
@@ -170,7 +170,7 @@ def test_workers_whose_journal_is_lost_are_reported_and_ended(
 def test_a_helper_that_outlived_its_worker_and_its_journal_is_ended(
     folder: RunFolder, tmp_path: Path
 ) -> None:
-    ear = Ear(tmp_path)
+    pipe = LinePipe(tmp_path)
     script = (
         "import os, signal, sys\n"
         "if os.fork() == 0:\n"
@@ -180,9 +180,9 @@ def test_a_helper_that_outlived_its_worker_and_its_journal_is_ended(
         "    signal.pause()\n"
     )
     environment = os.environ | {WORKER_MARK: str(folder.log("w"))}
-    child = start([*PYTHON, script, str(ear.path)], environment, folder.log("w"))
-    helper = int(ear.line())
-    ear.close()
+    child = start([*PYTHON, script, str(pipe.path)], environment, folder.log("w"))
+    helper = int(pipe.line())
+    pipe.close()
     assert wait_readable(child.pidfd)
     os.waitpid(child.pid, 0)
     child.let_go()
@@ -196,7 +196,7 @@ def test_a_helper_that_outlived_its_worker_and_its_journal_is_ended(
 def test_the_daemon_of_a_deleted_run_folder_is_found_and_stopped(
     folder: RunFolder, tmp_path: Path
 ) -> None:
-    ear = Ear(tmp_path)
+    pipe = LinePipe(tmp_path)
     holds = (
         "import signal, sys\nfrom pathlib import Path\n"
         "from disagg_cluster.host.run_dir.lock import RunLock\n"
@@ -205,10 +205,10 @@ def test_the_daemon_of_a_deleted_run_folder_is_found_and_stopped(
         "    signal.sigwait([signal.SIGINT])\n"
     )
     holds = "import signal\nsignal.pthread_sigmask(0, [signal.SIGINT])\n" + holds
-    argv = [PYTHON[0], "-c", holds, str(folder.lock), str(ear.path)]
+    argv = [PYTHON[0], "-c", holds, str(folder.lock), str(pipe.path)]
     child = start(argv, dict(os.environ), tmp_path / "daemon.log")
     try:
-        assert ear.line() == "held"
+        assert pipe.line() == "held"
         shutil.rmtree(folder.path)
         outcome = end_daemon(folder, lambda _text: None)
         assert outcome is not None
@@ -217,7 +217,7 @@ def test_the_daemon_of_a_deleted_run_folder_is_found_and_stopped(
         child.signal_group(signal.SIGKILL)
         assert wait_readable(child.pidfd)
         child.reap()
-        ear.close()
+        pipe.close()
 
 
 def test_workers_still_running_are_reported_if_only_the_daemon_is_stopped(
@@ -235,7 +235,7 @@ def test_workers_still_running_are_reported_if_only_the_daemon_is_stopped(
 def test_the_wait_for_a_daemon_that_does_not_end_is_limited(
     folder: RunFolder, tmp_path: Path
 ) -> None:
-    ear = Ear(tmp_path)
+    pipe = LinePipe(tmp_path)
     holds = (
         "import signal, sys, time\nfrom pathlib import Path\n"
         "from disagg_cluster.host.run_dir.lock import RunLock\n"
@@ -244,17 +244,17 @@ def test_the_wait_for_a_daemon_that_does_not_end_is_limited(
         "    print('held', file=open(sys.argv[2], 'w'), flush=True)\n"
         "    signal.pause()\n"
     )
-    argv = [PYTHON[0], "-c", holds, str(folder.lock), str(ear.path)]
+    argv = [PYTHON[0], "-c", holds, str(folder.lock), str(pipe.path)]
     child = start(argv, dict(os.environ), tmp_path / "daemon.log")
     said: list[str] = []
     try:
-        assert ear.line() == "held"
+        assert pipe.line() == "held"
         outcome = end_daemon(folder, said.append, patience_seconds=0.1)
     finally:
         child.signal_group(signal.SIGKILL)
         assert wait_readable(child.pidfd)
         child.reap()
-        ear.close()
+        pipe.close()
 
     assert outcome is not None
     assert (outcome.pid, outcome.ended) == (child.pid, False)

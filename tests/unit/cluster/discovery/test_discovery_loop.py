@@ -35,7 +35,7 @@ class Broken:
         raise ValueError(SECRET)
 
 
-class Sees:
+class FixedFinder:
     """A finder that reports what it is given."""
 
     finder = Finder.PROCESSES
@@ -58,7 +58,7 @@ def server(markers: Markers) -> Observation:
 
 
 def after_some_looks(
-    *finders: Broken | Sees, ours: Sequence[int] = ()
+    *finders: Broken | FixedFinder, ours: Sequence[int] = ()
 ) -> tuple[DiscoveryLoop, Sequence[str]]:
     """A discovery loop after some scans, and the engines that it found."""
     ledger, scans = Ledger(), 0
@@ -95,7 +95,7 @@ def test_a_finder_that_fails_hides_nothing_of_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO):
-        scout, found = after_some_looks(Broken(), Sees(server(Markers())))
+        scout, found = after_some_looks(Broken(), FixedFinder(server(Markers())))
 
     assert found == ["vllm-1"]
     assert {status.collector: status.success for status in scout.collectors()} == {
@@ -108,7 +108,8 @@ def test_a_finder_that_fails_hides_nothing_of_the_others(
 
 def test_engines_launched_during_a_scan_are_not_found() -> None:
     assert (
-        after_some_looks(Sees(replace(server(Markers()), pids=frozenset({7}))), ours=(7,))[1] == []
+        after_some_looks(FixedFinder(replace(server(Markers()), pids=frozenset({7}))), ours=(7,))[1]
+        == []
     )
 
 
@@ -118,4 +119,4 @@ def test_engines_are_found_even_if_judging_fails(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("disagg_cluster.discovery.discovery_loop.RoleResolver.resolve", stumbles)
 
-    assert after_some_looks(Sees(server(Markers())))[1] == ["vllm-1"]
+    assert after_some_looks(FixedFinder(server(Markers())))[1] == ["vllm-1"]

@@ -22,9 +22,9 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
 from disagg_exporter.model import Device, EngineAccount, Role
+from support.async_tests import async_test, running, until
 from support.fake_api_server import NODE, FakeApiServer, fake_api_server, pod_json, uid_of
 from support.fake_kubelet import FakeKubelet, Given, fake_kubelet
-from support.stories import running, told, until
 
 UUIDS = [f"GPU-8f2c1d90-3e5a-4b17-9c2e-5da9abb5176{at}" for at in range(2)]
 DEVICES = [Device(uuid, at, "H100", f"nvidia{at}") for at, uuid in enumerate(UUIDS)]
@@ -92,7 +92,7 @@ def node() -> Iterator[Node]:
     shutil.rmtree(short)
 
 
-@told
+@async_test
 async def test_steps_of_an_annotated_pod_are_attributed_to_its_gpu(node: Node) -> None:
     node.pod("decode-0", 0)
     async with running(node.attaching.run()):
@@ -110,7 +110,7 @@ async def test_steps_of_an_annotated_pod_are_attributed_to_its_gpu(node: Node) -
     assert status.role is Role.DECODE
 
 
-@told
+@async_test
 async def test_a_pod_cannot_report_steps_of_another(node: Node) -> None:
     """Bar 5 of the attach issue: a step belongs to the pod of the socket it arrives on."""
     node.pod("victim", 0)
@@ -129,7 +129,7 @@ async def test_a_pod_cannot_report_steps_of_another(node: Node) -> None:
         assert node.told_steps("victim") == 0
 
 
-@told
+@async_test
 async def test_a_pod_without_the_annotation_has_no_socket(node: Node) -> None:
     node.pod("quiet", 0, proposed_name="no")
     async with running(node.attaching.run()):

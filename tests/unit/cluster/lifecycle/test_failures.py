@@ -1,4 +1,4 @@
-"""Which failures are told of a worker, and what is said of each."""
+"""Which failures of a worker are reported, and what is said of each."""
 
 import json
 from dataclasses import replace
@@ -25,15 +25,15 @@ FAILURE = Failure(
 )
 
 
-class Told:
-    """A worker to which things happen, and the failures that were told."""
+class FailingWorker:
+    """A worker to which things happen, and the failures that were reported."""
 
     def __init__(self, policy: RestartPolicy = POLICY) -> None:
         self.failures: list[Failure] = []
         self._reports = FailureReports("w", "decode", Path("/logs/w.log"), self.failures.append)
         self._life, self._now_ns, self._policy = Lifecycle(), 0, policy
 
-    def hear(self, event: Event, after_seconds: float = 1) -> "Told":
+    def apply(self, event: Event, after_seconds: float = 1) -> "FailingWorker":
         self._now_ns += round(after_seconds * S)
         old = self._life
         decision = decide(old, event, self._now_ns, self._policy, 0.0)
@@ -46,14 +46,14 @@ class Told:
         return [failure.event.value for failure in self.failures]
 
 
-def ready() -> Told:
-    return Told().hear(StartRequested()).hear(HEALTHY)
+def ready() -> FailingWorker:
+    return FailingWorker().apply(StartRequested()).apply(HEALTHY)
 
 
 def test_a_crash_is_reported_with_its_exit_code_and_last_log_lines() -> None:
-    told = ready().hear(Exited(1, -9, alone=True))
+    worker = ready().apply(Exited(1, -9, alone=True))
 
-    (failure,) = told.failures
+    (failure,) = worker.failures
     assert (failure.event, failure.exit_code, failure.pid) == (FailureKind.CRASHED, -9, 7)
     assert failure.cause.startswith("ended unasked by signal 9 (Killed)")
     assert failure.log_lines == ("last words",)
@@ -61,26 +61,26 @@ def test_a_crash_is_reported_with_its_exit_code_and_last_log_lines() -> None:
 
 def test_a_hang_is_reported_once_at_the_kill_and_not_at_the_exit() -> None:
     failing = Probed(1, Health.NO_ANSWER, "no answer in time")
-    told = ready()
-    while not told.failures:
-        told.hear(failing, 60)
-    told.hear(Exited(1, -9, alone=True))
+    worker = ready()
+    while not worker.failures:
+        worker.apply(failing, 60)
+    worker.apply(Exited(1, -9, alone=True))
 
-    assert told.kinds() == ["hung"]
+    assert worker.kinds() == ["hung"]
 
 
 def test_giving_up_after_repeated_crashes_is_reported() -> None:
-    told = ready().hear(Exited(1, 1, alone=True), 0.1).hear(Tick(), 30)
-    told.hear(Exited(2, 1, alone=True), 0.1)
+    worker = ready().apply(Exited(1, 1, alone=True), 0.1).apply(Tick(), 30)
+    worker.apply(Exited(2, 1, alone=True), 0.1)
 
-    assert told.kinds() == ["crashed", "failed"]
+    assert worker.kinds() == ["crashed", "failed"]
 
 
 def test_recovery_from_a_crash_is_reported_once() -> None:
-    told = ready().hear(Exited(1, 1, alone=True)).hear(Tick(), 30)
-    told.hear(replace(HEALTHY, generation=2)).hear(replace(HEALTHY, generation=2))
+    worker = ready().apply(Exited(1, 1, alone=True)).apply(Tick(), 30)
+    worker.apply(replace(HEALTHY, generation=2)).apply(replace(HEALTHY, generation=2))
 
-    assert told.kinds() == ["crashed", "recovered"]
+    assert worker.kinds() == ["crashed", "recovered"]
 
 
 def test_a_first_start_is_no_recovery() -> None:
@@ -91,8 +91,12 @@ def test_the_payload_is_one_line_of_json_of_bounded_length() -> None:
     line = payload(FAILURE, "gpu-7", "east")
 
     assert line.count(b"\n") == 1
-    told = json.loads(line)
-    assert (told["version"], told["node"], told["cluster"]) == (1, "gpu-7", "east")
-    assert (told["event"], told["exit_code"], told["log_lines"]) == ("crashed", -9, ["a", "b"])
+    sent = json.loads(line)
+    assert (sent["version"], sent["node"], sent["cluster"]) == (1, "gpu-7", "east")
+    assert (sent["event"], sent["exit_code"], sent["log_lines"]) == (
+        "crashed",
+        -9,
+        ["a", "b"],
+    )
     endless = replace(FAILURE, cause="x" * 10**6, log_lines=("\udcff" * 10**6,) * 10)
     assert len(payload(endless, "n", "c")) < 100_000

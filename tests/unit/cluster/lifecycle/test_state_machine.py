@@ -62,7 +62,7 @@ POLICY = RestartPolicy(
 
 
 @dataclass
-class Told:
+class DecidedWorker:
     """A worker that is told one thing after the other, and what was done about it."""
 
     policy: RestartPolicy = POLICY
@@ -71,7 +71,7 @@ class Told:
     actions: list[Start | Signal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def tell(self, event: Event, after_seconds: float = 0) -> list[Start | Signal]:
+    def apply(self, event: Event, after_seconds: float = 0) -> list[Start | Signal]:
         self.now_ns += round(after_seconds * S)
         decision = decide(self.life, event, self.now_ns, self.policy, 0.0)
         self.life = decision.life
@@ -80,7 +80,7 @@ class Told:
         return list(decision.actions)
 
     def healthy(self, after_seconds: float = 0) -> None:
-        self.tell(Probed(self.life.generation, Health.HEALTHY, "healthy"), after_seconds)
+        self.apply(Probed(self.life.generation, Health.HEALTHY, "healthy"), after_seconds)
 
     def failing(
         self, after_seconds: float = 1, *, took_seconds: float = 0, worked: bool = False
@@ -94,19 +94,19 @@ class Told:
             began_ns=end_ns - round(took_seconds * S),
             worked_ns=end_ns + 1 if worked else None,
         )
-        return self.tell(probed, after_seconds)
+        return self.apply(probed, after_seconds)
 
     def exits(self, code: int | None = 1, after_seconds: float = 0) -> list[Start | Signal]:
-        return self.tell(Exited(self.life.generation, code, alone=True), after_seconds)
+        return self.apply(Exited(self.life.generation, code, alone=True), after_seconds)
 
 
-def started(policy: RestartPolicy = POLICY) -> Told:
-    worker = Told(policy)
-    worker.tell(StartRequested())
+def started(policy: RestartPolicy = POLICY) -> DecidedWorker:
+    worker = DecidedWorker(policy)
+    worker.apply(StartRequested())
     return worker
 
 
-def ready(policy: RestartPolicy = POLICY) -> Told:
+def ready(policy: RestartPolicy = POLICY) -> DecidedWorker:
     worker = started(policy)
     worker.healthy(5)
     return worker
@@ -131,8 +131,8 @@ def test_any_unrequested_exit_is_a_crash_and_restarts_after_a_back_off(
     assert worker.exits(code, 5) == []
     assert worker.life.state is WorkerState.BACKOFF
     assert due_ns(worker.life, POLICY) == worker.now_ns + 1 * S
-    assert worker.tell(Tick(), 0.999) == []
-    assert worker.tell(Tick(), 0.001) == [Start(2)]
+    assert worker.apply(Tick(), 0.999) == []
+    assert worker.apply(Tick(), 0.001) == [Start(2)]
     assert (worker.life.state, worker.life.restarts) == (WorkerState.STARTING, 1)
 
 
@@ -144,11 +144,11 @@ def test_the_back_off_doubles_until_its_maximum_and_then_the_worker_is_failed() 
         due = due_ns(worker.life, worker.policy)
         if due is not None:
             waits.append((due - worker.now_ns) / S)
-            worker.tell(Tick(), waits[-1])
+            worker.apply(Tick(), waits[-1])
 
     assert waits == [1, 2, 4, 8, 8]
     assert worker.life.restarts == 5
-    assert worker.tell(Tick(), 1_000_000) == []
+    assert worker.apply(Tick(), 1_000_000) == []
 
 
 def test_repeated_crashes_within_the_window_fail_a_worker_despite_steady_runs() -> None:
@@ -158,7 +158,7 @@ def test_repeated_crashes_within_the_window_fail_a_worker_despite_steady_runs() 
         worker.exits(1, 61)
         assert worker.life.state is WorkerState.BACKOFF
         assert worker.life.consecutive_crashes == 1
-        worker.tell(Tick(), 1)
+        worker.apply(Tick(), 1)
     worker.healthy(1)
     worker.exits(1, 61)
 
@@ -170,7 +170,7 @@ def test_consecutive_failed_starts_fail_a_worker_even_outside_the_crash_window()
     worker = started(replace(POLICY, start_seconds=900))
     for _ in range(5):
         worker.exits(1, 500)
-        worker.tell(Tick(), 8)
+        worker.apply(Tick(), 8)
 
     assert worker.life.state is WorkerState.FAILED
 
@@ -180,7 +180,7 @@ def test_crashes_older_than_the_window_do_not_fail_a_worker_that_was_steady() ->
     for _ in range(20):
         worker.healthy(1)
         worker.exits(1, 200)
-        worker.tell(Tick(), 1)
+        worker.apply(Tick(), 1)
 
     assert worker.life.state is WorkerState.STARTING
     assert worker.life.restarts == 20
@@ -191,14 +191,14 @@ def test_a_start_request_restarts_a_failed_worker_and_clears_its_crashes() -> No
     worker.exits()
     assert worker.life.state is WorkerState.FAILED
 
-    assert worker.tell(StartRequested()) == [Start(2)]
+    assert worker.apply(StartRequested()) == [Start(2)]
     assert (worker.life.consecutive_crashes, worker.life.restarts) == (0, 0)
 
 
 def test_a_program_that_cannot_be_started_counts_as_a_crash() -> None:
     worker = started()
 
-    worker.tell(StartFailed(1, "cannot start /x: no such program"))
+    worker.apply(StartFailed(1, "cannot start /x: no such program"))
     assert worker.life.state is WorkerState.BACKOFF
     assert worker.life.presence is Presence.GONE
     assert worker.notes[-1] == "cannot start /x: no such program, next start in 1.0 s"
@@ -206,32 +206,32 @@ def test_a_program_that_cannot_be_started_counts_as_a_crash() -> None:
 
 def test_a_start_past_its_deadline_is_terminated_and_retried_after_the_exit() -> None:
     worker = started()
-    worker.tell(Probed(1, Health.FOREIGN, "another process listens on port 8100"), 1)
-    assert worker.tell(Tick(), 98.9) == []
+    worker.apply(Probed(1, Health.FOREIGN, "another process listens on port 8100"), 1)
+    assert worker.apply(Tick(), 98.9) == []
 
-    assert worker.tell(Tick(), 0.1) == [Signal(1, TERM)]
+    assert worker.apply(Tick(), 0.1) == [Signal(1, TERM)]
     assert worker.life.state is WorkerState.BACKOFF
     assert "another process listens on port 8100" in worker.notes[-1]
-    assert worker.tell(Tick(), 10) == [Signal(1, KILL)]
+    assert worker.apply(Tick(), 10) == [Signal(1, KILL)]
     assert worker.exits(-9) == [Start(2)]
     assert worker.life.consecutive_crashes == 1
 
 
 def test_a_worker_that_hangs_is_killed_and_started_again() -> None:
     worker = ready()
-    worker.tell(Tick(), 20)
+    worker.apply(Tick(), 20)
     assert worker.failing() == worker.failing() == []
 
     assert worker.failing() == [Signal(1, KILL)]
     assert worker.life.state is WorkerState.BACKOFF
     assert "hangs: 3 probes failed, the last one: no answer in time" in worker.notes[-1]
-    assert worker.tell(Tick(), 2) == []
+    assert worker.apply(Tick(), 2) == []
     assert worker.exits(-9) == [Start(2)]
 
 
 def test_a_successful_probe_resets_the_failed_probes() -> None:
     worker = ready()
-    worker.tell(Tick(), 20)
+    worker.apply(Tick(), 20)
     for _ in range(10):
         worker.failing()
         worker.failing()
@@ -251,17 +251,17 @@ def test_failed_probes_do_not_kill_within_the_grace_after_ready() -> None:
 def test_undecided_probes_do_not_kill_a_worker() -> None:
     worker = ready()
     for _ in range(100):
-        worker.tell(Probed(1, Health.UNDECIDED, "the probe itself failed"), 1)
+        worker.apply(Probed(1, Health.UNDECIDED, "the probe itself failed"), 1)
 
     assert worker.life.state is WorkerState.READY
 
 
 def test_time_without_possible_probes_does_not_count_towards_a_hang() -> None:
     worker = ready(replace(POLICY, hang_probes=7))
-    worker.tell(Tick(), 20)
+    worker.apply(Tick(), 20)
     worker.failing(2, took_seconds=2)
     worker.failing(2, took_seconds=2)
-    worker.tell(Probed(1, Health.UNDECIDED, "no thread"), 60)
+    worker.apply(Probed(1, Health.UNDECIDED, "no thread"), 60)
 
     assert worker.failing(1, took_seconds=1) == []
     assert worker.failing(3, took_seconds=3) == []
@@ -270,7 +270,7 @@ def test_time_without_possible_probes_does_not_count_towards_a_hang() -> None:
 
 def test_a_working_worker_is_never_killed_for_failed_probes() -> None:
     worker = ready()
-    worker.tell(Tick(), 20)
+    worker.apply(Tick(), 20)
     for _ in range(100):
         assert worker.failing(2, took_seconds=2, worked=True) == []
 
@@ -281,7 +281,7 @@ def test_a_working_worker_is_never_killed_for_failed_probes() -> None:
 
 def test_a_hang_is_counted_from_the_last_observed_work() -> None:
     worker = ready()
-    worker.tell(Tick(), 20)
+    worker.apply(Tick(), 20)
     worker.failing(1)
     worker.failing(1)
     worker.failing(1, took_seconds=1, worked=True)
@@ -292,26 +292,26 @@ def test_a_hang_is_counted_from_the_last_observed_work() -> None:
 
 def test_work_before_a_failed_probe_does_not_prevent_a_kill() -> None:
     worker = ready()
-    worker.tell(Tick(), 20)
+    worker.apply(Tick(), 20)
     worked_ns = worker.now_ns
     for wanted in ([], [], [Signal(1, KILL)]):
         probed = Probed(1, Health.NO_ANSWER, "silent", worker.now_ns + S // 2, worked_ns)
-        assert worker.tell(probed, 1) == wanted
+        assert worker.apply(probed, 1) == wanted
 
 
 def test_work_of_a_foreign_process_on_the_port_does_not_prevent_a_kill() -> None:
     worker = ready()
-    worker.tell(Tick(), 20)
+    worker.apply(Tick(), 20)
     for wanted in ([], [], [Signal(1, KILL)]):
         ahead_ns = worker.now_ns + 9 * S
         probed = Probed(1, Health.FOREIGN, "another process listens", worker.now_ns, ahead_ns)
-        assert worker.tell(probed, 1) == wanted
+        assert worker.apply(probed, 1) == wanted
 
 
 def test_slow_probes_detect_a_hang_as_soon_as_quick_ones() -> None:
     policy = replace(POLICY, hang_probes=7)
     worker = ready(policy)
-    worker.tell(Tick(), 20)
+    worker.apply(Tick(), 20)
 
     assert worker.failing(2, took_seconds=2) == worker.failing(2, took_seconds=2) == []
     assert worker.failing(2, took_seconds=2) == [Signal(1, KILL)]
@@ -319,7 +319,7 @@ def test_slow_probes_detect_a_hang_as_soon_as_quick_ones() -> None:
 
 def test_two_slow_failed_probes_do_not_kill_a_worker() -> None:
     worker = ready(replace(POLICY, hang_probes=7))
-    worker.tell(Tick(), 20)
+    worker.apply(Tick(), 20)
 
     assert worker.failing(60, took_seconds=60) == worker.failing(60, took_seconds=60) == []
 
@@ -331,7 +331,7 @@ def test_up_is_the_result_of_the_last_probe() -> None:
     seen.append(worker.life.up)
     worker.failing()
     seen.append(worker.life.up)
-    worker.tell(Probed(1, Health.UNDECIDED, "the probe itself failed"), 1)
+    worker.apply(Probed(1, Health.UNDECIDED, "the probe itself failed"), 1)
     seen.append(worker.life.up)
     worker.healthy(1)
     seen.append(worker.life.up)
@@ -351,22 +351,22 @@ def test_a_start_is_not_given_up_during_observed_work_or_undecided_probes(
     for _ in range(200):
         assert worker.failing(1, took_seconds=1, worked=True) == []
     for _ in range(200):
-        assert worker.tell(Probed(1, Health.UNDECIDED, "no thread"), 1) == []
+        assert worker.apply(Probed(1, Health.UNDECIDED, "no thread"), 1) == []
 
     assert worker.life.state is WorkerState.STARTING
     assert worker.failing(POLICY.resume_seconds - 1) == []
-    assert worker.tell(Tick(), 1) == [Signal(1, TERM)]
+    assert worker.apply(Tick(), 1) == [Signal(1, TERM)]
 
 
 def test_unwatched_time_counts_towards_no_deadline_and_no_hang() -> None:
     adopted = ready()
     resumed(adopted, Presence.RUNNING)
-    assert adopted.tell(Unwatched(), 3600) == []
+    assert adopted.apply(Unwatched(), 3600) == []
     serving = ready()
-    serving.tell(Tick(), 20)
+    serving.apply(Tick(), 20)
     serving.failing()
     serving.failing()
-    serving.tell(Unwatched(), 3600)
+    serving.apply(Unwatched(), 3600)
 
     assert serving.failing() == []
     assert (adopted.life.state, serving.life.state) == (WorkerState.STARTING, WorkerState.READY)
@@ -376,11 +376,11 @@ def test_a_start_refused_by_the_system_is_no_crash_and_is_always_retried() -> No
     worker = started()
     waits = []
     for number in range(1, 101):
-        worker.tell(StartFailed(number, "cannot write the log", refused=True))
+        worker.apply(StartFailed(number, "cannot write the log", refused=True))
         due = due_ns(worker.life, POLICY)
         assert due is not None
         waits.append((due - worker.now_ns) / S)
-        assert worker.tell(Tick(), waits[-1]) == [Start(number + 1)]
+        assert worker.apply(Tick(), waits[-1]) == [Start(number + 1)]
 
     assert waits[:6] == [1, 2, 4, 8, 8, 8]
     assert (worker.life.restarts, worker.life.consecutive_crashes, worker.life.crashes_ns) == (
@@ -394,18 +394,18 @@ def test_a_start_refused_by_the_system_is_no_crash_and_is_always_retried() -> No
 def test_a_refused_start_is_retried_after_a_pause_even_without_back_off() -> None:
     worker = started(replace(POLICY, backoff_first_seconds=0, backoff_max_seconds=0))
 
-    assert worker.tell(StartFailed(1, "no process left", refused=True)) == []
-    assert worker.tell(Tick(), 0.5) == [Start(2)]
+    assert worker.apply(StartFailed(1, "no process left", refused=True)) == []
+    assert worker.apply(Tick(), 0.5) == [Start(2)]
 
 
 def test_a_journaled_start_that_was_not_executed_is_no_crash() -> None:
     worker = ready()
     worker.exits(1, 5)
-    worker.tell(Tick(), 1)
+    worker.apply(Tick(), 1)
     before = worker.life
 
     unmade = Resumed(2, Presence.GONE, started=False)
-    assert worker.tell(unmade, 3) == [Start(3)]
+    assert worker.apply(unmade, 3) == [Start(3)]
     life = worker.life
     assert (life.restarts, life.consecutive_crashes, life.crashes_ns) == (1, 1, before.crashes_ns)
 
@@ -413,15 +413,15 @@ def test_a_journaled_start_that_was_not_executed_is_no_crash() -> None:
 def test_a_failed_worker_is_retried_after_the_configured_interval() -> None:
     worker = started(replace(POLICY, crash_limit=2, failed_retry_seconds=300))
     worker.exits()
-    worker.tell(Tick(), 1)
+    worker.apply(Tick(), 1)
     worker.exits()
     assert worker.notes[-1].endswith("given up after 2 crashes, tried again after 300 s")
-    assert worker.tell(Tick(), 299.9) == []
-    assert worker.tell(Tick(), 0.1) == [Start(3)]
+    assert worker.apply(Tick(), 299.9) == []
+    assert worker.apply(Tick(), 0.1) == [Start(3)]
 
     worker.exits()
     assert worker.life.state is WorkerState.FAILED
-    worker.tell(Tick(), 300)
+    worker.apply(Tick(), 300)
     worker.healthy(5)
     assert (worker.life.state, worker.life.restarts) == (WorkerState.READY, 3)
 
@@ -438,7 +438,7 @@ def test_a_repeated_probe_failure_is_noted_once() -> None:
     worker = started()
     before = len(worker.notes)
     for _ in range(50):
-        worker.tell(Probed(1, Health.UNHEALTHY, "/health answers 503"), 1)
+        worker.apply(Probed(1, Health.UNHEALTHY, "/health answers 503"), 1)
 
     assert worker.notes[before:] == ["not healthy: /health answers 503"]
 
@@ -459,9 +459,9 @@ def test_a_missing_answer_of_a_starting_worker_is_noted_only_if_it_served_before
 def test_a_ready_worker_is_drained_before_it_is_terminated() -> None:
     worker = ready()
 
-    assert worker.tell(StopRequested()) == []
+    assert worker.apply(StopRequested()) == []
     assert worker.life.state is WorkerState.DRAINING
-    assert worker.tell(Drained(1), 3) == [Signal(1, TERM)]
+    assert worker.apply(Drained(1), 3) == [Signal(1, TERM)]
     assert worker.exits(0, 1) == []
     assert worker.life.state is WorkerState.STOPPED
     assert worker.life.crashes_ns == ()
@@ -469,52 +469,52 @@ def test_a_ready_worker_is_drained_before_it_is_terminated() -> None:
 
 def test_a_drain_and_a_stop_past_their_deadlines_end_in_a_kill() -> None:
     worker = ready()
-    worker.tell(StopRequested())
+    worker.apply(StopRequested())
 
-    assert worker.tell(Tick(), 29.9) == []
-    assert worker.tell(Tick(), 0.1) == [Signal(1, TERM)]
-    assert worker.tell(Tick(), 9.9) == []
-    assert worker.tell(Tick(), 0.1) == [Signal(1, KILL)]
-    assert worker.tell(Tick(), 10) == [Signal(1, KILL)]
+    assert worker.apply(Tick(), 29.9) == []
+    assert worker.apply(Tick(), 0.1) == [Signal(1, TERM)]
+    assert worker.apply(Tick(), 9.9) == []
+    assert worker.apply(Tick(), 0.1) == [Signal(1, KILL)]
+    assert worker.apply(Tick(), 10) == [Signal(1, KILL)]
     worker.exits(-9)
     assert worker.life.state is WorkerState.STOPPED
 
 
 def test_a_stop_without_drain_terminates_a_draining_worker_at_once() -> None:
     worker = ready()
-    worker.tell(StopRequested())
+    worker.apply(StopRequested())
 
-    assert worker.tell(StopRequested()) == []
-    assert worker.tell(StopRequested(drain=False)) == [Signal(1, TERM)]
-    assert worker.tell(StopRequested(drain=False)) == []
+    assert worker.apply(StopRequested()) == []
+    assert worker.apply(StopRequested(drain=False)) == [Signal(1, TERM)]
+    assert worker.apply(StopRequested(drain=False)) == []
 
 
 def test_a_starting_worker_is_stopped_without_a_drain() -> None:
     worker = started()
 
-    assert worker.tell(StopRequested()) == [Signal(1, TERM)]
+    assert worker.apply(StopRequested()) == [Signal(1, TERM)]
     assert worker.life.state is WorkerState.DRAINING
 
 
 def test_a_stop_overrides_the_restart_after_a_crash_or_a_hang() -> None:
     waiting = ready()
     waiting.exits()
-    waiting.tell(StopRequested())
+    waiting.apply(StopRequested())
     assert waiting.life.state is WorkerState.STOPPED
-    assert waiting.tell(Tick(), 1000) == []
+    assert waiting.apply(Tick(), 1000) == []
 
     hanging = ready()
-    hanging.tell(Tick(), 20)
+    hanging.apply(Tick(), 20)
     for _ in range(3):
         hanging.failing()
-    hanging.tell(StopRequested())
+    hanging.apply(StopRequested())
     assert hanging.exits(-9, 5) == []
     assert hanging.life.state is WorkerState.STOPPED
 
 
 def test_a_crash_while_draining_ends_in_stopped() -> None:
     worker = ready()
-    worker.tell(StopRequested())
+    worker.apply(StopRequested())
     worker.exits(-11)
 
     assert worker.life.state is WorkerState.STOPPED
@@ -522,9 +522,9 @@ def test_a_crash_while_draining_ends_in_stopped() -> None:
 
 def test_a_start_request_during_a_stop_is_refused_and_noted() -> None:
     worker = ready()
-    worker.tell(StopRequested())
+    worker.apply(StopRequested())
 
-    assert worker.tell(StartRequested()) == []
+    assert worker.apply(StartRequested()) == []
     assert worker.notes[-1] == "start refused: it is being stopped"
 
 
@@ -534,34 +534,34 @@ def test_a_repeated_start_request_changes_nothing() -> None:
 
     for worker in (starting, serving, waiting):
         before = worker.life
-        assert worker.tell(StartRequested()) == []
+        assert worker.apply(StartRequested()) == []
         assert worker.life == before
 
 
 def test_leftover_processes_of_a_dead_leader_end_before_the_next_start() -> None:
     worker = ready()
 
-    assert worker.tell(Exited(1, -9, alone=False)) == [Signal(1, TERM)]
+    assert worker.apply(Exited(1, -9, alone=False)) == [Signal(1, TERM)]
     assert worker.life.state is WorkerState.BACKOFF
-    assert worker.tell(Tick(), 1) == [Signal(1, KILL)]
-    assert worker.tell(Tick(), 1) == []
-    assert worker.tell(Gone(1)) == [Start(2)]
+    assert worker.apply(Tick(), 1) == [Signal(1, KILL)]
+    assert worker.apply(Tick(), 1) == []
+    assert worker.apply(Gone(1)) == [Start(2)]
 
 
 def test_leftover_processes_after_a_kill_are_killed_at_once() -> None:
     worker = ready()
-    worker.tell(StopRequested(drain=False))
-    worker.tell(Tick(), 10)
+    worker.apply(StopRequested(drain=False))
+    worker.apply(Tick(), 10)
 
-    assert worker.tell(Exited(1, -9, alone=False)) == [Signal(1, KILL)]
-    worker.tell(Gone(1))
+    assert worker.apply(Exited(1, -9, alone=False)) == [Signal(1, KILL)]
+    worker.apply(Gone(1))
     assert worker.life.state is WorkerState.STOPPED
 
 
 def test_events_of_an_older_incarnation_change_nothing() -> None:
     worker = ready()
     worker.exits()
-    worker.tell(Tick(), 1)
+    worker.apply(Tick(), 1)
     worker.healthy(1)
     now = worker.life
 
@@ -573,12 +573,14 @@ def test_events_of_an_older_incarnation_change_nothing() -> None:
         StartFailed(1, "late"),
         Probed(1, Health.NO_ANSWER, "late"),
     ):
-        assert worker.tell(late) == []
+        assert worker.apply(late) == []
     assert worker.life == now
 
 
-def resumed(worker: Told, found: Presence, after_seconds: float = 0) -> list[Start | Signal]:
-    return worker.tell(Resumed(worker.life.generation, found), after_seconds)
+def resumed(
+    worker: DecidedWorker, found: Presence, after_seconds: float = 0
+) -> list[Start | Signal]:
+    return worker.apply(Resumed(worker.life.generation, found), after_seconds)
 
 
 def test_a_new_daemon_probes_a_running_worker_and_does_not_restart_it() -> None:
@@ -597,8 +599,8 @@ def test_a_resumed_worker_that_served_before_gets_only_the_resume_deadline() -> 
     worker.healthy(5)
     resumed(worker, Presence.RUNNING, 1000)
 
-    assert worker.tell(Tick(), POLICY.resume_seconds - 1) == []
-    assert worker.tell(Tick(), 1) == [Signal(1, TERM)]
+    assert worker.apply(Tick(), POLICY.resume_seconds - 1) == []
+    assert worker.apply(Tick(), 1) == [Signal(1, TERM)]
     assert "not ready within 30 s" in worker.notes[-1]
 
 
@@ -606,14 +608,14 @@ def test_a_resumed_starting_worker_gets_the_full_start_deadline() -> None:
     worker = started()
 
     assert resumed(worker, Presence.RUNNING, 1000) == []
-    assert worker.tell(Tick(), POLICY.start_seconds - 1) == []
+    assert worker.apply(Tick(), POLICY.start_seconds - 1) == []
     assert worker.life.state is WorkerState.STARTING
 
 
 def test_a_new_daemon_cancels_an_interrupted_drain() -> None:
     worker = started()
     worker.healthy(5)
-    worker.tell(StopRequested())
+    worker.apply(StopRequested())
 
     assert resumed(worker, Presence.RUNNING) == []
     worker.healthy(1)
@@ -622,11 +624,11 @@ def test_a_new_daemon_cancels_an_interrupted_drain() -> None:
 
 def test_a_new_daemon_completes_an_interrupted_stop_and_restarts_the_worker() -> None:
     worker = started()
-    worker.tell(StopRequested())
+    worker.apply(StopRequested())
     assert worker.life.last_signal is TERM
 
     assert resumed(worker, Presence.RUNNING, 5) == [Signal(1, TERM)]
-    assert worker.tell(Tick(), POLICY.stop_seconds) == [Signal(1, KILL)]
+    assert worker.apply(Tick(), POLICY.stop_seconds) == [Signal(1, KILL)]
     assert worker.exits(-9) == [Start(2)]
     assert (worker.life.restarts, worker.life.crashes_ns) == (0, ())
 
@@ -636,14 +638,14 @@ def test_a_restart_after_an_interrupted_stop_clears_the_crashes(found: Presence)
     """As if it had been stopped in time and started by that daemon."""
     policy = replace(POLICY, crash_limit=1)
     worker = started(policy)
-    worker.tell(Tick(), policy.start_seconds)
+    worker.apply(Tick(), policy.start_seconds)
     assert worker.life.state is WorkerState.FAILED
-    worker.tell(StopRequested())
+    worker.apply(StopRequested())
     assert worker.life.state is WorkerState.DRAINING
 
     assert resumed(worker, found, 5) == [Signal(1, TERM)]
     ended = Gone(1) if found is Presence.LEFTOVER else Exited(1, -15, alone=True)
-    assert worker.tell(ended) == [Start(2)]
+    assert worker.apply(ended) == [Start(2)]
     assert (worker.life.consecutive_crashes, worker.life.crashes_ns, worker.life.restarts) == (
         0,
         (),
@@ -658,7 +660,7 @@ def test_an_exit_while_no_daemon_ran_counts_as_a_crash() -> None:
     assert resumed(worker, Presence.GONE, 10) == []
     assert worker.life.state is WorkerState.BACKOFF
     assert worker.notes[-1] == "ended while no daemon ran, next start in 1.0 s"
-    assert worker.tell(Tick(), 1) == [Start(2)]
+    assert worker.apply(Tick(), 1) == [Start(2)]
     assert worker.life.restarts == 1
 
 
@@ -667,19 +669,19 @@ def test_processes_left_while_no_daemon_ran_end_before_the_next_start() -> None:
     worker.healthy(5)
 
     assert resumed(worker, Presence.LEFTOVER, 10) == [Signal(1, TERM)]
-    assert worker.tell(Tick(), 1) == [Signal(1, KILL)]
-    assert worker.tell(Gone(1)) == [Start(2)]
+    assert worker.apply(Tick(), 1) == [Signal(1, KILL)]
+    assert worker.apply(Gone(1)) == [Start(2)]
 
 
 def test_back_off_and_failed_state_survive_a_daemon_restart() -> None:
     worker = started()
     worker.exits(1)
     assert resumed(worker, Presence.GONE, 0.5) == []
-    assert worker.tell(Tick(), 0.5) == [Start(2)]
+    assert worker.apply(Tick(), 0.5) == [Start(2)]
 
     while worker.life.state is not WorkerState.FAILED:
         worker.exits(1)
-        worker.tell(Tick(), 8)
+        worker.apply(Tick(), 8)
     assert resumed(worker, Presence.GONE, 1000) == []
     assert worker.life.state is WorkerState.FAILED
 
@@ -727,7 +729,7 @@ def test_a_worker_that_never_becomes_ready_is_failed_after_exactly_the_limit(
             break
         starts += 1
         worker.exits(code, after_seconds)
-        worker.tell(Tick(), 8)
+        worker.apply(Tick(), 8)
 
     assert worker.life.state is WorkerState.FAILED
     assert starts == crash_limit
@@ -761,7 +763,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.mail: list[Event] = []
         self.delivered: list[Event] = []
 
-    def tell(self, event: Event, jitter: float = 0.5) -> None:
+    def apply(self, event: Event, jitter: float = 0.5) -> None:
         before = self.life
         decision = decide(before, event, self.now_ns, self.policy, jitter)
         self.life = decision.life
@@ -787,7 +789,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 7.0, 61.0, 700.0]))
     def time_passes(self, seconds: float) -> None:
         self.now_ns += round(seconds * S)
-        self.tell(Tick())
+        self.apply(Tick())
 
     @rule()
     def the_next_deadline_comes(self) -> None:
@@ -795,31 +797,31 @@ class AnyOrder(RuleBasedStateMachine):
         assume(due is not None)
         assert due is not None
         self.now_ns = max(self.now_ns, due)
-        self.tell(Tick())
+        self.apply(Tick())
 
     @rule()
     def a_start_is_asked_for(self) -> None:
         self.wanted = self.wanted or self.life.state is not WorkerState.DRAINING
-        self.tell(StartRequested())
+        self.apply(StartRequested())
 
     @rule(drain=st.booleans())
     def a_stop_is_asked_for(self, drain: bool) -> None:
         self.wanted = False
-        self.tell(StopRequested(drain))
+        self.apply(StopRequested(drain))
         assert self.life.state in (WorkerState.STOPPED, WorkerState.DRAINING)
 
     @rule(drain=st.booleans())
     def a_restart_is_asked_for(self, drain: bool) -> None:
         self.wanted = self.wanted or restart_refusal(self.life) is None
-        self.tell(RestartRequested(drain))
+        self.apply(RestartRequested(drain))
 
     @rule()
     def a_pause_is_asked_for(self) -> None:
-        self.tell(PauseRequested())
+        self.apply(PauseRequested())
 
     @rule()
     def its_end_is_asked_for(self) -> None:
-        self.tell(UnpauseRequested())
+        self.apply(UnpauseRequested())
         assert self.life.paused_ns is None
 
     @precondition(lambda self: self.leader is not None)
@@ -849,16 +851,16 @@ class AnyOrder(RuleBasedStateMachine):
     def news_arrive(self, which: int, jitter: float) -> None:
         event = self.mail.pop(which % len(self.mail))
         self.delivered.append(event)
-        self.tell(event, jitter)
+        self.apply(event, jitter)
 
     @precondition(lambda self: self.delivered)
     @rule(which=st.integers(0, 100))
     def old_news_arrive_again(self, which: int) -> None:
-        self.tell(self.delivered[which % len(self.delivered)])
+        self.apply(self.delivered[which % len(self.delivered)])
 
     @rule(health=st.sampled_from(list(Health)), back=st.integers(0, 2))
     def a_probe_comes_back(self, health: Health, back: int) -> None:
-        self.tell(Probed(self.life.generation - back, health, health.value))
+        self.apply(Probed(self.life.generation - back, health, health.value))
 
     @rule(seconds=st.sampled_from([0.0, 2.0, 700.0]), health=st.sampled_from([*_UNSURE]))
     def a_probe_fails_while_it_works_or_none_can_be_made(
@@ -868,16 +870,16 @@ class AnyOrder(RuleBasedStateMachine):
         began_ns = self.now_ns
         self.now_ns += round(seconds * S)
         if self.life.state is WorkerState.STARTING:
-            self.tell(Unwatched())
+            self.apply(Unwatched())
         before = self.life
         work_ns = self.now_ns + 1 if health is Health.NO_ANSWER else None
-        self.tell(Probed(before.generation, health, "", began_ns, work_ns))
+        self.apply(Probed(before.generation, health, "", began_ns, work_ns))
         if before.state in (WorkerState.STARTING, WorkerState.READY):
             assert (self.life.state, self.life.last_signal) == (before.state, None)
 
     @rule(back=st.integers(0, 2))
     def it_is_drained(self, back: int) -> None:
-        self.tell(Drained(self.life.generation - back))
+        self.apply(Drained(self.life.generation - back))
 
     @rule()
     def another_daemon_takes_over(self) -> None:
@@ -887,9 +889,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.wanted = True
         others = Presence.GONE if self.others is None else Presence.LEFTOVER
         found = others if self.leader is None else Presence.RUNNING
-        self.tell(Resumed(self.life.generation, found))
+        self.apply(Resumed(self.life.generation, found))
         if self.life.state is WorkerState.STOPPED:
-            self.tell(StartRequested())
+            self.apply(StartRequested())
         assert self.life.restarting or self.life.state is not WorkerState.DRAINING
 
     @invariant()
@@ -925,7 +927,7 @@ class AnyOrder(RuleBasedStateMachine):
     def teardown(self) -> None:
         """However it stands, a stop ends, even if nothing dies but by SIGKILL."""
         self.wanted = False
-        self.tell(StopRequested())
+        self.apply(StopRequested())
         begin_ns = self.now_ns
         while self.life.state is not WorkerState.STOPPED:
             assert self.now_ns - begin_ns <= (30 + 10 + 10 + 1) * S
@@ -934,11 +936,11 @@ class AnyOrder(RuleBasedStateMachine):
             elif self.life.last_signal is KILL and self.others is not None and not self.mail:
                 self.the_others_die()
             while self.mail:
-                self.tell(self.mail.pop(0))
+                self.apply(self.mail.pop(0))
             due = due_ns(self.life, self.policy)
             if due is not None and self.life.state is not WorkerState.STOPPED:
                 self.now_ns = max(self.now_ns, due)
-                self.tell(Tick())
+                self.apply(Tick())
 
 
 AnyOrder.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

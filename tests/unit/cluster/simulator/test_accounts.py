@@ -15,9 +15,9 @@ from disagg_cluster.simulator.load import Constant, Lengths, Mix, Shifting
 from disagg_cluster.simulator.simulation import Simulation, add_devices, drive
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.model import Phase, Reason, Use
-from support.simulations import Until, account, alone, busy_seconds, engine_account, pair
+from support.simulations import StoppedLoad, account, alone, busy_seconds, engine_account, pair
 
-LOAD = Until(Constant(Mix(3, 1500, 60)), 20)
+LOAD = StoppedLoad(Constant(Mix(3, 1500, 60)), 20)
 LENGTHS = Lengths(0.6, 0.6, reuse_ratio=0.3)
 END = 32.0
 COARSE = replace(BRIEF, page_seconds=None)
@@ -50,15 +50,15 @@ def test_engines_are_credited_with_the_time_their_steps_held(
 ) -> None:
     simulation = Simulation(CLUSTERS[name], LOAD, lengths=LENGTHS, reporting=reporting, seed=3)
 
-    ledger, heard = account(simulation, END)
+    ledger, events = account(simulation, END)
 
-    assert len(heard.requests) > 30
+    assert len(events.requests) > 30
     assert unbalanced(ledger) == []
     for engine, server in simulation.servers.items():
         spent = simulation.spent_seconds(engine)
         assert spent > 0
         assert busy_seconds(ledger, engine, END) == pytest.approx(spent, abs=1e-6)
-        assert server.gpus.busy_ns == sum(heard.steps(engine)[-1].totals.elapsed_ns)
+        assert server.gpus.busy_ns == sum(events.steps(engine)[-1].totals.elapsed_ns)
 
 
 def test_steps_and_runs_report_the_same_time_and_tokens() -> None:
@@ -66,10 +66,10 @@ def test_steps_and_runs_report_the_same_time_and_tokens() -> None:
     told = []
     for reporting in (Reporting(page_seconds=None), COARSE):
         simulation = Simulation(pair(2, 2), LOAD, lengths=LENGTHS, reporting=reporting, seed=3)
-        _, heard = account(simulation, END)
-        steps = [heard.steps(name) for name in simulation.servers]
+        _, events = account(simulation, END)
+        steps = [events.steps(name) for name in simulation.servers]
         totals = [records[-1].totals for records in steps]
-        told.append((totals, heard.requests, sum(map(len, steps))))
+        told.append((totals, events.requests, sum(map(len, steps))))
 
     (totals, requests, many), (same_totals, same_requests, few) = told
     assert totals == same_totals
@@ -78,15 +78,15 @@ def test_steps_and_runs_report_the_same_time_and_tokens() -> None:
 
 
 def test_preemption_in_a_small_cache_loses_no_time() -> None:
-    load = Until(Constant(Mix(3, 500, 300)), 20)
+    load = StoppedLoad(Constant(Mix(3, 500, 300)), 20)
     simulation = Simulation(CLUSTERS["short of cache"], load, reporting=COARSE, seed=3)
-    ledger, heard = account(simulation, END)
+    ledger, events = account(simulation, END)
 
-    steps = heard.steps("mixed-0")
+    steps = events.steps("mixed-0")
     assert sum(step.preemptions for step in steps) > 0
     assert max(step.waiting for step in steps) > 0
     assert all(step.kv_usage_ratio <= 1 for step in steps)
-    assert not any(ended.failed for ended in heard.requests)
+    assert not any(ended.failed for ended in events.requests)
     spent = simulation.spent_seconds("mixed-0")
     assert busy_seconds(ledger, "mixed-0", END) == pytest.approx(spent, abs=1e-6)
 
@@ -103,11 +103,11 @@ def test_disaggregated_engines_work_in_their_own_phase_only() -> None:
 def test_tokens_are_those_of_the_requests() -> None:
     """Prompts are computed once except for cached parts; one decode token is recomputed."""
     simulation = Simulation(pair(), LOAD, lengths=LENGTHS, reporting=COARSE, seed=3)
-    ledger, heard = account(simulation, END)
+    ledger, events = account(simulation, END)
 
-    prompts = sum(ended.request.prompt_tokens for ended in heard.requests)
-    outputs = sum(ended.request.output_tokens for ended in heard.requests)
-    cached = sum(step.cached_tokens for step in heard.steps("prefill-0"))
+    prompts = sum(ended.request.prompt_tokens for ended in events.requests)
+    outputs = sum(ended.request.output_tokens for ended in events.requests)
+    cached = sum(step.cached_tokens for step in events.steps("prefill-0"))
     tokens = {
         phase: count
         for name in simulation.servers
@@ -136,10 +136,10 @@ def test_lost_records_are_recovered_from_totals() -> None:
     faults = [LostRecords(5.0, 10.0, "decode-0", ratio=0.3)]
     simulation = Simulation(pair(), LOAD, lengths=LENGTHS, faults=faults, seed=3)
 
-    ledger, heard = account(simulation, END)
+    ledger, events = account(simulation, END)
 
     books = engine_account(ledger, "decode-0", END)
-    drops = heard.steps("decode-0")[-1].totals.drops
+    drops = events.steps("decode-0")[-1].totals.drops
     assert books.lost_records == drops > 100
     assert unbalanced(ledger) == []
     spent = simulation.spent_seconds("decode-0")
@@ -150,9 +150,9 @@ def test_records_that_are_late_but_not_too_late_lose_nothing() -> None:
     faults = [LateRecords(5.0, 10.0, "decode-0", late_seconds=4.0)]
     simulation = Simulation(pair(), LOAD, lengths=LENGTHS, faults=faults, seed=3)
 
-    ledger, heard = account(simulation, END)
+    ledger, events = account(simulation, END)
 
-    late = [t_ns - message.t_ns for t_ns, message in heard.messages]
+    late = [t_ns - message.t_ns for t_ns, message in events.messages]
     assert max(late) == pytest.approx(4e9, rel=0.01)
     assert unbalanced(ledger) == []
     books = engine_account(ledger, "decode-0", END)
@@ -163,7 +163,7 @@ def test_records_that_are_late_but_not_too_late_lose_nothing() -> None:
 @pytest.mark.parametrize("reporting", [Reporting(page_seconds=None), COARSE], ids=["steps", "runs"])
 def test_a_crash_costs_no_more_than_the_step_under_way(reporting: Reporting) -> None:
     faults = [Crash(10.0, "decode-0", restart_after_seconds=1.0)]
-    busy = Until(Constant(Mix(3, 1500, 400)), 20)
+    busy = StoppedLoad(Constant(Mix(3, 1500, 400)), 20)
     simulation = Simulation(
         pair(start_seconds=3.0), busy, faults=faults, reporting=reporting, seed=3
     )
@@ -183,9 +183,9 @@ def test_a_stuck_engine_holds_its_gpus_until_its_step_ends() -> None:
     faults = [Stuck(10.0, 8.0, "decode-0")]
     simulation = Simulation(pair(), LOAD, lengths=LENGTHS, faults=faults, seed=3)
 
-    ledger, heard = account(simulation, END)
+    ledger, events = account(simulation, END)
 
-    assert max(step.elapsed_ns for step in heard.steps("decode-0")) > 8e9
+    assert max(step.elapsed_ns for step in events.steps("decode-0")) > 8e9
     assert unbalanced(ledger) == []
 
 

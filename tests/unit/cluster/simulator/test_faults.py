@@ -10,13 +10,13 @@ from disagg_cluster.simulator.load import Constant, Mix
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.model import EngineState, Step
 from disagg_exporter.steps.messages import MessageKind
-from support.simulations import Heard, Until, listen, pair
+from support.simulations import SimulationEvents, StoppedLoad, listen, pair
 
 SECOND = 10**9
-LOAD = Until(Constant(Mix(3, 1500, 100)), 40)
+LOAD = StoppedLoad(Constant(Mix(3, 1500, 100)), 40)
 
 
-def heard_with(*faults: object, **cluster: object) -> Heard:
+def events_with(*faults: object, **cluster: object) -> SimulationEvents:
     simulation = Simulation(
         pair(**cluster),  # type: ignore[arg-type]
         LOAD,
@@ -32,42 +32,42 @@ def lengths(steps: list[Step], start: float, end: float) -> list[int]:
 
 
 def test_a_slow_engines_steps_are_longer_by_its_factor() -> None:
-    well = heard_with().steps("decode-0")
-    ill = heard_with(Slow(10.0, 10.0, "decode-0", factor=3.0)).steps("decode-0")
+    well = events_with().steps("decode-0")
+    ill = events_with(Slow(10.0, 10.0, "decode-0", factor=3.0)).steps("decode-0")
 
     assert min(lengths(ill, 10.1, 20)) == pytest.approx(3 * min(lengths(well, 10, 20)), rel=0.02)
     assert min(lengths(ill, 30, 40)) == pytest.approx(min(lengths(well, 30, 40)), rel=0.02)
 
 
 def test_an_engine_of_two_that_is_slow_has_the_longer_waits() -> None:
-    heard = heard_with(Slow(0.0, 60.0, "decode-0", factor=4.0), decode=2)
+    events = events_with(Slow(0.0, 60.0, "decode-0", factor=4.0), decode=2)
 
     waits: dict[str, list[int]] = {"decode-0": [], "decode-1": []}
-    for ended in heard.requests:
+    for ended in events.requests:
         waits[ended.decode_engine].append(ended.ended_ns - ended.request.arrived_ns)
     means = {name: sum(some) / len(some) for name, some in waits.items()}
     assert means["decode-0"] > 3 * means["decode-1"]
 
 
 def test_a_stuck_engine_sends_heartbeats_and_no_steps() -> None:
-    heard = heard_with(Stuck(10.0, 6.0, "decode-0"))
+    events = events_with(Stuck(10.0, 6.0, "decode-0"))
 
     during = [
         message.kind
-        for t_ns, message in heard.messages
+        for t_ns, message in events.messages
         if message.key.engine == "decode-0" and 10.1 * SECOND < t_ns < 16 * SECOND
     ]
     assert set(during) == {MessageKind.HEARTBEAT}
     assert len(during) == 5
-    assert not any(ended.failed for ended in heard.requests)
+    assert not any(ended.failed for ended in events.requests)
 
 
 def test_a_crash_ends_one_stream_and_the_restart_begins_another() -> None:
-    heard = heard_with(Crash(10.0, "decode-0", restart_after_seconds=2.0), start_seconds=3.0)
+    events = events_with(Crash(10.0, "decode-0", restart_after_seconds=2.0), start_seconds=3.0)
 
     states = [
         (a.state, round(a.since_ns / SECOND), a.pids)
-        for a in heard.assignments
+        for a in events.assignments
         if a.engine == "decode-0"
     ]
     assert states == [
@@ -76,15 +76,15 @@ def test_a_crash_ends_one_stream_and_the_restart_begins_another() -> None:
         (EngineState.STARTING, 12, (2001,)),
         (EngineState.READY, 15, (2001,)),
     ]
-    messages = [(t, m) for t, m in heard.messages if m.key.engine == "decode-0"]
+    messages = [(t, m) for t, m in events.messages if m.key.engine == "decode-0"]
     assert not [t for t, _ in messages if 10 * SECOND < t < 15 * SECOND]
     keys = list(dict.fromkeys(message.key for _, message in messages))
     assert [(key.pid, key.incarnation) for key in keys] == [(2000, 0), (2001, 15 * SECOND)]
-    assert heard.steps("decode-0")[-1].sequence < len(heard.steps("decode-0"))
+    assert events.steps("decode-0")[-1].sequence < len(events.steps("decode-0"))
 
 
 def test_lost_records_leave_gaps_in_the_sequence_and_are_counted_as_drops() -> None:
-    steps = heard_with(LostRecords(10.0, 10.0, "decode-0", ratio=0.2)).steps("decode-0")
+    steps = events_with(LostRecords(10.0, 10.0, "decode-0", ratio=0.2)).steps("decode-0")
 
     gaps = [(one.t_ns, two.sequence - one.sequence - 1) for one, two in pairwise(steps)]
     lost = sum(gap for _, gap in gaps)
@@ -93,8 +93,8 @@ def test_lost_records_leave_gaps_in_the_sequence_and_are_counted_as_drops() -> N
 
 
 def test_late_records_keep_their_order_and_their_own_times() -> None:
-    heard = heard_with(LateRecords(10.0, 10.0, "decode-0", late_seconds=2.5))
-    arrived = [(t, m) for t, m in heard.messages if m.key.engine == "decode-0"]
+    events = events_with(LateRecords(10.0, 10.0, "decode-0", late_seconds=2.5))
+    arrived = [(t, m) for t, m in events.messages if m.key.engine == "decode-0"]
 
     late = {round((t - m.t_ns) / SECOND, 1) for t, m in arrived if 11e9 < m.t_ns < 19e9}
     assert late == {2.5}
@@ -104,11 +104,11 @@ def test_late_records_keep_their_order_and_their_own_times() -> None:
 
 def test_late_records_arrive_when_their_engine_dies() -> None:
     """The daemon drains the socket before it accounts the death."""
-    heard = heard_with(
+    events = events_with(
         LateRecords(5.0, 10.0, "decode-0", late_seconds=3.0),
         Crash(10.0, "decode-0", restart_after_seconds=None),
     )
 
-    arrived = [(t, m.t_ns) for t, m in heard.messages if m.key.engine == "decode-0"]
+    arrived = [(t, m.t_ns) for t, m in events.messages if m.key.engine == "decode-0"]
     assert arrived[-1][0] == 10 * SECOND
     assert 9.9 * SECOND < arrived[-1][1] <= 10 * SECOND

@@ -20,20 +20,20 @@ from disagg_exporter.steps.rows import kind_of
 from support.accounting import captured_steps
 from support.captures import counts_of, elapsed_ns
 from support.received_messages import messages_of
-from support.simulations import TINY, Heard, Until, alone, listen, pair
+from support.simulations import TINY, SimulationEvents, StoppedLoad, alone, listen, pair
 
 CAPTURES = Path(__file__).parents[3] / "data" / "vllm-0.32.0"
 SECONDS = 12
 
 
 @pytest.fixture(scope="module")
-def heard() -> Heard:
+def events() -> SimulationEvents:
     """A pair as small as the captured one, with short prompts many of which share a prefix."""
-    return _hear(pair(model=TINY, kv_tokens=16384, block_tokens=32, longest_tokens=1024))
+    return _events(pair(model=TINY, kv_tokens=16384, block_tokens=32, longest_tokens=1024))
 
 
-def _hear(cluster: ClusterSpec) -> Heard:
-    load = Until(Constant(Mix(60, 90, 15)), 10)
+def _events(cluster: ClusterSpec) -> SimulationEvents:
+    load = StoppedLoad(Constant(Mix(60, 90, 15)), 10)
     lengths = Lengths(0.5, 0.3, reuse_ratio=0.7, prefixes=6, prefix_tokens=64, longest_tokens=400)
     return listen(Simulation(cluster, load, lengths=lengths, seed=4), SECONDS)
 
@@ -57,9 +57,9 @@ def captured(name: str) -> list[Step]:
     return steps
 
 
-def told_by_steps(heard: Heard, role: str) -> list[Step]:
+def told_by_steps(events: SimulationEvents, role: str) -> list[Step]:
     """The records of a step, without those of a mere state."""
-    return [step for step in heard.steps(f"{role}-0") if step.elapsed_ns]
+    return [step for step in events.steps(f"{role}-0") if step.elapsed_ns]
 
 
 def shape(step: Step) -> tuple[object, ...]:
@@ -82,16 +82,16 @@ def shape(step: Step) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
-def test_steps_come_in_the_same_shapes_as_from_vllm(heard: Heard, role: str) -> None:
+def test_steps_come_in_the_same_shapes_as_from_vllm(events: SimulationEvents, role: str) -> None:
     """Every shape that vLLM showed occurs, and no other."""
     real = {shape(step) for step in captured(f"nixl_{role}")}
 
-    assert {shape(step) for step in told_by_steps(heard, role)} == real
+    assert {shape(step) for step in told_by_steps(events, role)} == real
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
-def test_each_field_has_vllms_type_and_range(heard: Heard, role: str) -> None:
-    real, simulated = captured(f"nixl_{role}"), told_by_steps(heard, role)
+def test_each_field_has_vllms_type_and_range(events: SimulationEvents, role: str) -> None:
+    real, simulated = captured(f"nixl_{role}"), told_by_steps(events, role)
 
     for field in Step._fields:
         types = {type(getattr(step, field)) for step in real}
@@ -108,17 +108,21 @@ def test_each_field_has_vllms_type_and_range(heard: Heard, role: str) -> None:
         assert all(step.waiting == 0 <= step.deferred for step in steps)
 
 
-def test_prefill_keeps_the_kv_that_decode_has_not_fetched_as_vllm_does(heard: Heard) -> None:
-    for steps in (captured("nixl_prefill"), told_by_steps(heard, "prefill")):
+def test_prefill_keeps_the_kv_that_decode_has_not_fetched_as_vllm_does(
+    events: SimulationEvents,
+) -> None:
+    for steps in (captured("nixl_prefill"), told_by_steps(events, "prefill")):
         assert {step.running for step in steps} == {0}
         assert all(step.kv_usage_ratio > 0 for step in steps)
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
-def test_sequence_and_totals_are_those_that_the_plugin_would_count(heard: Heard, role: str) -> None:
+def test_sequence_and_totals_are_those_that_the_plugin_would_count(
+    events: SimulationEvents, role: str
+) -> None:
     """Recounted by the plugin's own `counting`; records of a mere state take a number as well."""
     totals, number, key = list(counting.NOTHING_YET), 0, None
-    for _, message in heard.messages:
+    for _, message in events.messages:
         step = message.step
         if step is None or message.key.engine != f"{role}-0":
             continue
@@ -132,9 +136,9 @@ def test_sequence_and_totals_are_those_that_the_plugin_would_count(heard: Heard,
     assert number > 100
 
 
-def test_every_message_survives_the_wire_format(heard: Heard) -> None:
+def test_every_message_survives_the_wire_format(events: SimulationEvents) -> None:
     """Except for the cache usage, which the wire carries with seven digits."""
-    for _, message in heard.messages:
+    for _, message in events.messages:
         packet = wire.encode(_record(message))
         (again,) = messages_of([packet], message.key.engine, message.key.pid)
         assert again.step is not None
@@ -148,23 +152,23 @@ def test_every_message_survives_the_wire_format(heard: Heard) -> None:
 
 
 @pytest.mark.parametrize("name", ["nixl_prefill", "nixl_decode"])
-def test_the_page_of_a_pair_has_every_line_of_vllms(heard: Heard, name: str) -> None:
+def test_the_page_of_a_pair_has_every_line_of_vllms(events: SimulationEvents, name: str) -> None:
     engine = name.removeprefix("nixl_") + "-0"
-    page = next(page for page in reversed(heard.pages) if page.engine == engine)
+    page = next(page for page in reversed(events.pages) if page.engine == engine)
 
     assert skeleton(page.text) == skeleton((CAPTURES / f"{name}.prom").read_text())
 
 
 def test_the_page_of_a_mixed_engine_has_every_line_of_vllms() -> None:
-    heard = _hear(alone(model=TINY, kv_tokens=16384, longest_tokens=1024))
+    events = _events(alone(model=TINY, kv_tokens=16384, longest_tokens=1024))
 
     real = skeleton((CAPTURES / "aggregated.prom").read_text())
-    assert skeleton(heard.pages[-1].text) == real
+    assert skeleton(events.pages[-1].text) == real
 
 
-def test_the_page_agrees_with_the_steps(heard: Heard) -> None:
-    steps = told_by_steps(heard, "decode")
-    text = next(page.text for page in reversed(heard.pages) if page.engine == "decode-0")
+def test_the_page_agrees_with_the_steps(events: SimulationEvents) -> None:
+    steps = told_by_steps(events, "decode")
+    text = next(page.text for page in reversed(events.pages) if page.engine == "decode-0")
     values = {
         (sample.name, sample.labels.get("source", sample.labels.get("le", ""))): sample.value
         for family in text_string_to_metric_families(text)
@@ -180,8 +184,8 @@ def test_the_page_agrees_with_the_steps(heard: Heard) -> None:
     )
     assert values["vllm:iteration_tokens_total_count", ""] == len(steps)
     assert values["vllm:iteration_tokens_total_sum", ""] == wrote
-    assert values["vllm:time_to_first_token_seconds_count", ""] == len(heard.requests)
-    assert values["vllm:inter_token_latency_seconds_count", ""] == wrote - len(heard.requests)
+    assert values["vllm:time_to_first_token_seconds_count", ""] == len(events.requests)
+    assert values["vllm:inter_token_latency_seconds_count", ""] == wrote - len(events.requests)
     assert values["vllm:nixl_bytes_transferred_sum", ""] == TINY.kv_bytes_per_token * sum(
         step.external_tokens for step in steps
     )

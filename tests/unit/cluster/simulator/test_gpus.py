@@ -10,15 +10,15 @@ from disagg_cluster.simulator.gpus import GpuGroup, watts
 from disagg_cluster.simulator.load import Constant, Mix
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.model import DeviceReading, Direction, Throttle
-from support.simulations import Heard, Until, alone, listen, pair
+from support.simulations import SimulationEvents, StoppedLoad, alone, listen, pair
 
 SECOND = 10**9
 HARD = Price(1.0, compute_ratio=0.6, memory_ratio=0.2)
-LOAD = Until(Constant(Mix(3, 1500, 60)), 20)
+LOAD = StoppedLoad(Constant(Mix(3, 1500, 60)), 20)
 
 
-def of(heard: Heard, gpu: str) -> list[DeviceReading]:
-    return [r for sweep in heard.sweeps for r in sweep.readings if r.gpu.endswith(gpu)]
+def of(events: SimulationEvents, gpu: str) -> list[DeviceReading]:
+    return [r for sweep in events.sweeps for r in sweep.readings if r.gpu.endswith(gpu)]
 
 
 def test_activity_and_power_are_means_since_the_last_reading() -> None:
@@ -66,23 +66,23 @@ def test_power_is_about_what_was_measured(
 
 def test_the_same_seconds_take_more_joules_in_prefill_than_in_decode() -> None:
     simulation = Simulation(pair(), LOAD, seed=2)
-    heard = listen(simulation, 60)
+    events = listen(simulation, 60)
 
     watts_busy = []
     for gpu, engine in (("0000", "prefill-0"), ("0001", "decode-0")):
-        joules = (of(heard, gpu)[-1].energy_joules or 0) - H100.idle_watts * 60
+        joules = (of(events, gpu)[-1].energy_joules or 0) - H100.idle_watts * 60
         watts_busy.append(joules / simulation.spent_seconds(engine))
     assert watts_busy[0] > 1.3 * watts_busy[1]
 
 
 def test_prefill_shows_in_the_tensor_units_and_decode_in_the_memory() -> None:
-    heard = listen(Simulation(pair(), LOAD, seed=2), 20)
+    events = listen(Simulation(pair(), LOAD, seed=2), 20)
 
     for gpu, more, less in (
         ("0000", "tensor_ratio", "dram_ratio"),
         ("0001", "dram_ratio", "tensor_ratio"),
     ):
-        busy = [r for r in of(heard, gpu) if r.busy_ratio]
+        busy = [r for r in of(events, gpu) if r.busy_ratio]
         assert sum(getattr(r, more) for r in busy) > 2 * sum(getattr(r, less) for r in busy)
         assert all(r.graphics_ratio == r.sm_ratio == r.busy_ratio for r in busy)
         assert all(getattr(r, more) < r.busy_ratio for r in busy)
@@ -90,19 +90,19 @@ def test_prefill_shows_in_the_tensor_units_and_decode_in_the_memory() -> None:
 
 def test_readings_integrate_to_what_the_steps_held() -> None:
     simulation = Simulation(pair(2, 1, gpus_each=2), LOAD, seed=2)
-    heard = listen(simulation, 60)
+    events = listen(simulation, 60)
 
-    assert len(heard.sweeps) == 600
-    assert [len(sweep.readings) for sweep in heard.sweeps[:2]] == [6, 6]
+    assert len(events.sweeps) == 600
+    assert [len(sweep.readings) for sweep in events.sweeps[:2]] == [6, 6]
     for name, server in simulation.servers.items():
         for gpu in server.spec.gpus:
-            busy = sum((reading.busy_ratio or 0) * 0.1 for reading in of(heard, gpu))
+            busy = sum((reading.busy_ratio or 0) * 0.1 for reading in of(events, gpu))
             assert busy == pytest.approx(simulation.spent_seconds(name) / 2, abs=1e-6)
 
 
 def test_energy_is_the_integral_of_power() -> None:
-    heard = listen(Simulation(pair(), LOAD, seed=2), 60)
-    readings = of(heard, "0000")
+    events = listen(Simulation(pair(), LOAD, seed=2), 60)
+    readings = of(events, "0000")
 
     joules = sum(reading.power_watts or 0 for reading in readings) * 0.1
     assert readings[-1].energy_joules == pytest.approx(joules)
@@ -115,32 +115,34 @@ def test_a_throttled_gpu_shows_its_clock_and_slows_its_whole_group() -> None:
     well = Simulation(cluster, LOAD, seed=2)
     ill = Simulation(cluster, LOAD, seed=2, faults=faults)
     listen(well, 60)
-    heard = listen(ill, 60)
+    events = listen(ill, 60)
 
     assert ill.spent_seconds("prefill-0") > 1.5 * well.spent_seconds("prefill-0")
     assert ill.spent_seconds("decode-0") == pytest.approx(well.spent_seconds("decode-0"), rel=0.05)
-    clocks = [max(r.sm_clock_hertz or 0 for r in of(heard, gpu)) for gpu in cluster.engines[0].gpus]
+    clocks = [
+        max(r.sm_clock_hertz or 0 for r in of(events, gpu)) for gpu in cluster.engines[0].gpus
+    ]
     assert clocks == [H100.max_clock_hertz, H100.max_clock_hertz / 2]
-    assert of(heard, cluster.engines[0].gpus[0])[5].throttles == ()
-    assert of(heard, hot)[5].throttles == (Throttle.THERMAL,)
+    assert of(events, cluster.engines[0].gpus[0])[5].throttles == ()
+    assert of(events, hot)[5].throttles == (Throttle.THERMAL,)
 
 
 def test_throttling_ends() -> None:
     cluster = alone()
     faults = [Throttled(5.0, 5.0, "GPU-0", clock_ratio=0.3)]
-    heard = listen(Simulation(cluster, LOAD, seed=2, faults=faults), 20)
+    events = listen(Simulation(cluster, LOAD, seed=2, faults=faults), 20)
 
-    top = {r.t_ns // SECOND: r.sm_clock_hertz for r in of(heard, "GPU-0") if r.busy_ratio}
+    top = {r.t_ns // SECOND: r.sm_clock_hertz for r in of(events, "GPU-0") if r.busy_ratio}
     assert top[4] == top[15] == H100.max_clock_hertz
     assert top[7] == pytest.approx(0.3 * H100.max_clock_hertz)
 
 
 def test_a_dead_engine_leaves_its_gpus_empty_and_at_rest() -> None:
     faults = [Crash(10.0, "mixed-0", restart_after_seconds=None)]
-    heard = listen(Simulation(alone(), LOAD, seed=2, faults=faults), 20)
+    events = listen(Simulation(alone(), LOAD, seed=2, faults=faults), 20)
 
-    before = next(r for r in of(heard, "GPU-0") if r.t_ns > 9 * SECOND)
-    after = of(heard, "GPU-0")[-1]
+    before = next(r for r in of(events, "GPU-0") if r.t_ns > 9 * SECOND)
+    after = of(events, "GPU-0")[-1]
     assert (before.pids, after.pids) == ((1000,), ())
     assert (before.memory_used_bytes, after.memory_used_bytes) == (72 * 10**9, 0)
     assert (after.busy_ratio, after.power_watts) == (0.0, 70.0)
@@ -149,20 +151,20 @@ def test_a_dead_engine_leaves_its_gpus_empty_and_at_rest() -> None:
 def test_an_engine_stuck_in_a_step_looks_busy() -> None:
     faults = [Stuck(10.0, 5.0, "decode-0")]
     never_at_rest = Constant(Mix(3, 1500, 400))
-    heard = listen(Simulation(pair(), never_at_rest, seed=2, faults=faults), 20)
+    events = listen(Simulation(pair(), never_at_rest, seed=2, faults=faults), 20)
 
-    stuck = [r for r in of(heard, "0001") if 11 * SECOND < r.t_ns < 15 * SECOND]
+    stuck = [r for r in of(events, "0001") if 11 * SECOND < r.t_ns < 15 * SECOND]
     assert {r.busy_ratio for r in stuck} == {1.0}
 
 
 def test_kv_is_sent_by_the_gpus_of_prefill_engines_and_received_by_those_of_decode() -> None:
-    heard = listen(Simulation(pair(gpus_each=2), LOAD), 30)
+    events = listen(Simulation(pair(gpus_each=2), LOAD), 30)
 
     prefill, decode = (
-        {each.direction: each.bytes for each in of(heard, gpu)[-1].traffic}
+        {each.direction: each.bytes for each in of(events, gpu)[-1].traffic}
         for gpu in ("0000", "0002")
     )
-    tokens = sum(ended.request.prompt_tokens for ended in heard.requests)
+    tokens = sum(ended.request.prompt_tokens for ended in events.requests)
     size_bytes = tokens * LLAMA_8B.kv_bytes_per_token
     assert prefill[Direction.SENT] == pytest.approx(size_bytes / 2, rel=0.02)
     assert decode[Direction.RECEIVED] == prefill[Direction.SENT]

@@ -18,12 +18,12 @@ from disagg_cluster.simulator.load import Constant, Mix
 from disagg_cluster.simulator.network_faults import FailingTransfer, SlowTransfer
 from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.model import Role
-from support.simulations import QUIET, Heard, Until, alone, listen, pair
+from support.simulations import QUIET, SimulationEvents, StoppedLoad, alone, listen, pair
 
-LOAD = Until(Constant(Mix(4, 1000, 20)), 20)
+LOAD = StoppedLoad(Constant(Mix(4, 1000, 20)), 20)
 
 
-def heard_of(cluster: ClusterSpec, *faults: object, seconds: float = 60.0) -> Heard:
+def heard_of(cluster: ClusterSpec, *faults: object, seconds: float = 60.0) -> SimulationEvents:
     simulation = Simulation(cluster, LOAD, faults=faults, reporting=QUIET, seed=1)  # type: ignore[arg-type]
     return listen(simulation, seconds)
 
@@ -60,24 +60,26 @@ def test_transfers_queue_at_both_ends() -> None:
 
 
 def test_a_request_is_prefilled_by_one_engine_and_decoded_by_another() -> None:
-    heard = heard_of(pair(2, 2))
+    events = heard_of(pair(2, 2))
 
-    assert {ended.prefill_engine for ended in heard.requests} == {"prefill-0", "prefill-1"}
-    assert {ended.decode_engine for ended in heard.requests} == {"decode-0", "decode-1"}
-    for ended in heard.requests:
+    assert {ended.prefill_engine for ended in events.requests} == {"prefill-0", "prefill-1"}
+    assert {ended.decode_engine for ended in events.requests} == {"decode-0", "decode-1"}
+    for ended in events.requests:
         assert ended.first_token_ns is not None
         assert ended.request.arrived_ns < ended.first_token_ns < ended.ended_ns
 
 
 def test_a_mixed_engine_does_prefill_and_decode() -> None:
-    heard = heard_of(alone())
+    events = heard_of(alone())
 
-    assert {(e.prefill_engine, e.decode_engine) for e in heard.requests} == {("mixed-0", "mixed-0")}
+    assert {(e.prefill_engine, e.decode_engine) for e in events.requests} == {
+        ("mixed-0", "mixed-0")
+    }
 
 
 def test_the_first_token_waits_for_the_kv() -> None:
     """131 MB a prompt: 5 ms on the way, or 100; so few that none waits for another."""
-    rare = Until(Constant(Mix(0.2, 1000, 20)), 300)
+    rare = StoppedLoad(Constant(Mix(0.2, 1000, 20)), 300)
 
     def mean_wait(*faults: SlowTransfer) -> float:
         simulation = Simulation(pair(), rare, faults=faults, reporting=QUIET, seed=1)
@@ -94,35 +96,35 @@ def test_prompts_whose_transfer_fails_are_computed_by_the_decode_engine() -> Non
     faults = [FailingTransfer(0, 60, ratio=0.3)]
     cluster = replace(pair(), lease_seconds=30.0)
     simulation = Simulation(cluster, LOAD, faults=faults, seed=1)
-    heard = listen(simulation, 60)
-    steps = heard.steps("decode-0")
+    events = listen(simulation, 60)
+    steps = events.steps("decode-0")
 
-    failed = _last_value(heard, "decode-0", "nixl_num_failed_transfers_total")
-    assert 10 < failed < len(heard.requests) / 2
-    assert not any(ended.failed for ended in heard.requests)
+    failed = _last_value(events, "decode-0", "nixl_num_failed_transfers_total")
+    assert 10 < failed < len(events.requests) / 2
+    assert not any(ended.failed for ended in events.requests)
     assert sum(step.computed_tokens for step in steps) == 1000 * failed
-    assert sum(step.external_tokens for step in steps) == 1000 * (len(heard.requests) - failed)
-    assert _last_value(heard, "prefill-0", "nixl_num_kv_expired_reqs_total") == failed
-    assert _last_value(heard, "prefill-0", "kv_cache_usage_perc") == 0
+    assert sum(step.external_tokens for step in steps) == 1000 * (len(events.requests) - failed)
+    assert _last_value(events, "prefill-0", "nixl_num_kv_expired_reqs_total") == failed
+    assert _last_value(events, "prefill-0", "kv_cache_usage_perc") == 0
 
 
 def test_only_requests_of_a_dying_engine_fail() -> None:
-    heard = heard_of(pair(1, 2), Crash(10.0, "decode-0", restart_after_seconds=None))
-    failed = [ended for ended in heard.requests if ended.failed]
+    events = heard_of(pair(1, 2), Crash(10.0, "decode-0", restart_after_seconds=None))
+    failed = [ended for ended in events.requests if ended.failed]
 
     assert failed
     assert {(ended.decode_engine, ended.ended_ns) for ended in failed} == {("decode-0", 10**10)}
-    after = [e for e in heard.requests if e.ended_ns > 10**10]
+    after = [e for e in events.requests if e.ended_ns > 10**10]
     assert {ended.decode_engine for ended in after} == {"decode-1"}
 
 
 def test_kv_that_a_dead_engine_does_not_fetch_any_more_expires() -> None:
     faults = [SlowTransfer(0, 60, factor=20), Crash(10.0, "decode-0", None)]
     cluster = replace(pair(1, 2), lease_seconds=20.0)
-    heard = listen(Simulation(cluster, LOAD, faults=faults, seed=1), 60)
+    events = listen(Simulation(cluster, LOAD, faults=faults, seed=1), 60)
 
-    assert _last_value(heard, "prefill-0", "nixl_num_kv_expired_reqs_total") > 0
-    assert _last_value(heard, "prefill-0", "kv_cache_usage_perc") == 0
+    assert _last_value(events, "prefill-0", "nixl_num_kv_expired_reqs_total") > 0
+    assert _last_value(events, "prefill-0", "kv_cache_usage_perc") == 0
 
 
 def test_the_router_holds_requests_while_no_engine_is_ready() -> None:
@@ -141,10 +143,10 @@ def test_the_router_holds_requests_while_no_engine_is_ready() -> None:
 
 
 def test_a_request_that_no_cache_could_hold_fails_at_once() -> None:
-    heard = heard_of(alone(kv_tokens=512))
+    events = heard_of(alone(kv_tokens=512))
 
-    assert all(ended.failed for ended in heard.requests)
-    assert len(heard.requests) > 10
+    assert all(ended.failed for ended in events.requests)
+    assert len(events.requests) > 10
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_a_fault_of_an_unknown_engine_is_refused() -> None:
         Simulation(alone(), LOAD, faults=[Crash(1.0, "nobody")])
 
 
-def _last_value(heard: Heard, engine: str, name: str) -> float:
-    text = next(page.text for page in reversed(heard.pages) if page.engine == engine)
+def _last_value(events: SimulationEvents, engine: str, name: str) -> float:
+    text = next(page.text for page in reversed(events.pages) if page.engine == engine)
     line = next(line for line in text.splitlines() if line.startswith(f"vllm:{name}{{"))
     return float(line.rsplit(" ", 1)[1])

@@ -9,15 +9,15 @@ import pytest
 
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
-from support.children import Ear
+from support.children import LinePipe
 from support.supervisors import QUICK, tiny_spec
 
 
 @pytest.fixture
-def ear(tmp_path: Path) -> Iterator[Ear]:
-    ear = Ear(tmp_path)
-    yield ear
-    ear.close()
+def pipe(tmp_path: Path) -> Iterator[LinePipe]:
+    pipe = LinePipe(tmp_path)
+    yield pipe
+    pipe.close()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from disagg_cluster.supervisor import worker_spec
 from disagg_cluster.supervisor.process import retries
 from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError
 from disagg_cluster.supervisor.supervisor import Supervisor
-from support.children import STUBBORN, Ear, is_gone
+from support.children import STUBBORN, LinePipe, is_gone
 from support.supervisors import (
     BACKOFF,
     QUICK,
@@ -129,14 +129,14 @@ def test_leftovers_of_a_dead_leader_are_awaited_although_scans_keep_failing(
     """The scan of its session keeps failing; no process is forgotten, no worker starts twice."""
     leaves = STUBBORN + (
         "import os, sys\n"
-        "ear = open(sys.argv[1], 'w')\n"
+        "pipe = open(sys.argv[1], 'w')\n"
         "if os.fork() == 0:\n"
-        "    print(os.getpid(), file=ear, flush=True)\n"
+        "    print(os.getpid(), file=pipe, flush=True)\n"
         "    while True: signal.pause()\n"
         "signal.pause()"
     )
     monkeypatch.setattr(retries, "RETRY_SECONDS", 0.01)
-    ear = Ear(tmp_path)
+    pipe = LinePipe(tmp_path)
     look, looks = procfs.session_pids, 0
 
     def sometimes(session: int) -> tuple[int, ...]:
@@ -148,7 +148,7 @@ def test_leftovers_of_a_dead_leader_are_awaited_although_scans_keep_failing(
 
     async def story(harness: RunningSupervisor) -> None:
         first = await harness.until(STARTING)
-        left = int(await asyncio.to_thread(ear.line))
+        left = int(await asyncio.to_thread(pipe.line))
         monkeypatch.setattr(procfs, "session_pids", sometimes)
         assert first.pid is not None
         os.kill(first.pid, signal.SIGKILL)
@@ -157,8 +157,8 @@ def test_leftovers_of_a_dead_leader_are_awaited_although_scans_keep_failing(
         assert is_gone(left, 0)
         monkeypatch.setattr(procfs, "session_pids", look)
 
-    supervised([tiny_spec(tmp_path, leaves, str(ear.path))], story)
-    ear.close()
+    supervised([tiny_spec(tmp_path, leaves, str(pipe.path))], story)
+    pipe.close()
 
 
 def test_a_zombie_that_cannot_be_reaped_yet_is_not_killed_repeatedly(

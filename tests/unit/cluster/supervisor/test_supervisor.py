@@ -22,7 +22,7 @@ from support.children import (
     PYTHON,
     SERVER,
     STUBBORN,
-    Ear,
+    LinePipe,
     children,
     descriptors,
     is_gone,
@@ -150,28 +150,28 @@ def test_a_worker_that_ignores_sigterm_is_killed_at_the_deadline(
 
 
 def test_leftover_processes_of_a_dead_leader_are_killed_before_the_restart(
-    spec: Callable[..., WorkerSpec], ear: Ear
+    spec: Callable[..., WorkerSpec], pipe: LinePipe
 ) -> None:
     leaves = STUBBORN + (
         "import os, sys\n"
-        "ear = open(sys.argv[1], 'w')\n"
+        "pipe = open(sys.argv[1], 'w')\n"
         "left = os.fork()\n"
         "while left == 0: signal.pause()\n"
         # Not by the child: it may be killed before it has run.
-        "print(left, file=ear, flush=True)\n"
+        "print(left, file=pipe, flush=True)\n"
         "os._exit(1)"
     )
 
     async def story(harness: RunningSupervisor) -> None:
         await harness.until(BACKOFF)
-        left = int(await asyncio.to_thread(ear.line))
+        left = int(await asyncio.to_thread(pipe.line))
         await harness.until(STARTING)
         assert is_gone(left, 0)
-        second = int(await asyncio.to_thread(ear.line))
+        second = int(await asyncio.to_thread(pipe.line))
         await harness.supervisor.stop()
         assert is_gone(second, 0)
 
-    supervised([spec(leaves, str(ear.path))], story)
+    supervised([spec(leaves, str(pipe.path))], story)
 
 
 def test_a_worker_is_not_started_while_a_foreign_process_holds_its_port(
@@ -204,7 +204,7 @@ def test_a_worker_is_not_started_while_a_foreign_process_holds_its_port(
 
 @pytest.mark.parametrize("hides", [False, True])
 def test_a_helper_that_left_the_session_ends_with_its_worker(
-    spec: Callable[..., WorkerSpec], tmp_path: Path, ear: Ear, hides: bool
+    spec: Callable[..., WorkerSpec], tmp_path: Path, pipe: LinePipe, hides: bool
 ) -> None:
     """It may go on serving in the worker's place, even with an environment without the mark."""
     helper = "import sys; print('up', file=open(sys.argv[1], 'w')); import signal; signal.pause()"
@@ -219,12 +219,12 @@ def test_a_helper_that_left_the_session_ends_with_its_worker(
         "while True:",
     )
     worker = spec()
-    command = LaunchCommand((*PYTHON, escapes, str(worker.target.port), "tiny", str(ear.path)), {})
+    command = LaunchCommand((*PYTHON, escapes, str(worker.target.port), "tiny", str(pipe.path)), {})
 
     async def story(harness: RunningSupervisor) -> None:
         first = await harness.until(READY)
-        escaped = int(await asyncio.to_thread(ear.line))
-        assert await asyncio.to_thread(ear.line) == "up"
+        escaped = int(await asyncio.to_thread(pipe.line))
+        assert await asyncio.to_thread(pipe.line) == "up"
         assert procfs.session_of(escaped) == escaped
         assert first.pid is not None
         if hides:
@@ -233,8 +233,8 @@ def test_a_helper_that_left_the_session_ends_with_its_worker(
         await harness.until(STARTING)
         assert is_gone(escaped, 0), "the successor was started beside it"
         await harness.until(READY)
-        await asyncio.to_thread(ear.line)
-        assert await asyncio.to_thread(ear.line) == "up"
+        await asyncio.to_thread(pipe.line)
+        assert await asyncio.to_thread(pipe.line) == "up"
         if hides:
             harness.supervisor.scan_descendants()
 

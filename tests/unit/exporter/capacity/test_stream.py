@@ -21,7 +21,7 @@ from support.accounting import StepReporter, ns
 from support.plain_stream import PlainStream
 
 
-class Heard(NamedTuple):
+class ArrivedMessage(NamedTuple):
     """A message as it arrives; `record`: it is a step's."""
 
     key: StreamKey
@@ -82,12 +82,12 @@ MESSAGES = st.lists(
 )
 
 
-def heard(messages: Iterable[tuple[Any, ...]]) -> Iterator[list[Heard]]:
+def arrivals(messages: Iterable[tuple[Any, ...]]) -> Iterator[list[ArrivedMessage]]:
     """Yield what arrives from call to call."""
     tellers = (StepReporter(pid=1), StepReporter(pid=2))
-    held: list[tuple[int, list[Heard]]] = []
+    held: list[tuple[int, list[ArrivedMessage]]] = []
     now, overlapped = 1.0, False
-    received: list[Heard] = []
+    received: list[ArrivedMessage] = []
     for kind, whose, later, elapsed, counts, state, kv, overtaken, alone in messages:
         now += later
         teller = tellers[whose]
@@ -96,12 +96,12 @@ def heard(messages: Iterable[tuple[Any, ...]]) -> Iterator[list[Heard]]:
         some = []
         if kind == "beat":
             beat = teller.beat(now)._replace(**told)
-            some = [Heard(teller.key, beat, record=False, overlapped=False, alone=True)]
+            some = [ArrivedMessage(teller.key, beat, record=False, overlapped=False, alone=True)]
         elif kind not in ("look", "flag"):
             step = teller.step(now, elapsed, **counts, **told)
             if kind == "anew":
                 step = step._replace(totals=StepTotals())
-            one = Heard(teller.key, step, True, overlapped, alone)
+            one = ArrivedMessage(teller.key, step, True, overlapped, alone)
             some = [one] * {"lose": 0, "twice": 2}.get(kind, 1)
         held = [(left - 1, those) for left, those in held]
         held.append((overtaken, some))
@@ -113,7 +113,9 @@ def heard(messages: Iterable[tuple[Any, ...]]) -> Iterator[list[Heard]]:
     yield received
 
 
-def plainly(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[list[Point]]]]:
+def plainly(
+    seconds: Iterable[list[ArrivedMessage]],
+) -> Iterator[tuple[list[Seen], list[list[Point]]]]:
     """Yield the state second by second, with each message processed alone."""
     curves: Curves = defaultdict(lambda: (Curve(), Curve()))
     streams: dict[StreamKey, PlainStream] = {}
@@ -127,7 +129,9 @@ def plainly(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[l
         yield seen(streams, curves, second)
 
 
-def together(seconds: Iterable[list[Heard]]) -> Iterator[tuple[list[Seen], list[list[Point]]]]:
+def together(
+    seconds: Iterable[list[ArrivedMessage]],
+) -> Iterator[tuple[list[Seen], list[list[Point]]]]:
     """Yield the same of streams whose messages are queued, many of them as rows."""
     curves: Curves = defaultdict(lambda: (Curve(), Curve()))
     streams: dict[StreamKey, StreamLoad] = {}
@@ -170,7 +174,7 @@ def seen(
 
 def assert_equal(messages: list[tuple[Any, ...]]) -> None:
     """Up to rounding: sums are added in another order."""
-    pairs = zip(together(heard(messages)), plainly(heard(messages)), strict=True)
+    pairs = zip(together(arrivals(messages)), plainly(arrivals(messages)), strict=True)
     for (shown, curves), (plain, plain_curves) in pairs:
         assert [one.times_ns for one in shown] == [one.times_ns for one in plain]
         for one, other in zip(shown, plain, strict=True):

@@ -13,7 +13,7 @@ from disagg_exporter.model import DeviceSweep
 LOG = logging.getLogger("test")
 
 
-class Trips(NoDevices):
+class FailingDevices(NoDevices):
     """Devices whose sweep fails for a while with an unexpected error."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ def test_a_failed_sweep_is_reported_and_sweeping_continues() -> None:
     delivered = threading.Event()
     failed = threading.Event()
 
-    class Watched(Trips):
+    class Watched(FailingDevices):
         def sweep(self, t_ns: int) -> DeviceSweep:
             if self.swept == 2:
                 failed.set()

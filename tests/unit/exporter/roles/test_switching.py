@@ -15,7 +15,7 @@ PREFILLS, DECODES, BOTH = (100_000.0, 10.0), (10.0, 100_000.0), (50_000.0, 50_00
 RESTS, LITTLE = (0.0, 0.0), (3000.0, 1.0)
 
 
-class Story:
+class EngineTraffic:
     """An engine's traffic, a window at a time, and the role that it gets meanwhile."""
 
     def __init__(self, computed: float = 0.0, made: float = 0.0) -> None:
@@ -38,20 +38,20 @@ class Story:
 
 
 def test_the_first_role_comes_from_the_total_traffic() -> None:
-    assert Story(100, 900_000).switching.role is Role.DECODE
-    assert Story(100, 100).switching.role is None
+    assert EngineTraffic(100, 900_000).switching.role is Role.DECODE
+    assert EngineTraffic(100, 100).switching.role is None
 
 
 def test_a_role_changes_after_two_windows_of_other_traffic() -> None:
-    story = Story(100, 900_000)
+    engine = EngineTraffic(100, 900_000)
 
-    assert story.does(PREFILLS, PREFILLS) == [Role.DECODE, Role.PREFILL]
+    assert engine.does(PREFILLS, PREFILLS) == [Role.DECODE, Role.PREFILL]
 
 
 def test_the_switching_window_gives_no_role() -> None:
-    story = Story(100, 900_000)
+    engine = EngineTraffic(100, 900_000)
 
-    assert story.does(DECODES, BOTH, PREFILLS, PREFILLS) == [
+    assert engine.does(DECODES, BOTH, PREFILLS, PREFILLS) == [
         Role.DECODE,
         Role.DECODE,
         Role.DECODE,
@@ -60,19 +60,19 @@ def test_the_switching_window_gives_no_role() -> None:
 
 
 def test_a_flapping_engine_has_no_role_until_one_lasts() -> None:
-    story = Story(100, 900_000)
+    engine = EngineTraffic(100, 900_000)
 
-    roles = story.does(*(PREFILLS, DECODES) * 20)
+    roles = engine.does(*(PREFILLS, DECODES) * 20)
 
     assert roles[:REMEMBERED_WINDOWS] == [Role.DECODE] * (REMEMBERED_WINDOWS - 1) + [None]
     assert set(roles[REMEMBERED_WINDOWS:]) == {None}
-    assert story.does(PREFILLS, PREFILLS)[-1] is Role.PREFILL
+    assert engine.does(PREFILLS, PREFILLS)[-1] is Role.PREFILL
 
 
 def test_occasional_other_windows_do_not_remove_a_role() -> None:
-    story = Story(100, 900_000)
+    engine = EngineTraffic(100, 900_000)
 
-    assert set(story.does(*(DECODES, DECODES, PREFILLS) * 10)) == {Role.DECODE}
+    assert set(engine.does(*(DECODES, DECODES, PREFILLS) * 10)) == {Role.DECODE}
 
 
 def test_traffic_that_fits_no_role_for_long_leaves_none() -> None:
@@ -89,28 +89,28 @@ def test_traffic_that_fits_no_role_for_long_leaves_none() -> None:
 
 
 def test_an_idle_engine_keeps_its_role() -> None:
-    assert set(Story(900_000, 100).does(*(RESTS,) * 30)) == {Role.PREFILL}
+    assert set(EngineTraffic(900_000, 100).does(*(RESTS,) * 30)) == {Role.PREFILL}
 
 
 def test_little_traffic_is_observed_for_longer() -> None:
-    story = Story(100, 900_000)
+    engine = EngineTraffic(100, 900_000)
 
-    assert story.does(*(LITTLE,) * 8)[-1] is Role.PREFILL
+    assert engine.does(*(LITTLE,) * 8)[-1] is Role.PREFILL
 
 
 def test_a_restarted_process_is_judged_again() -> None:
-    story = Story(100, 900_000)
-    story.computed = story.made = 0.0
-    story.does(RESTS)
+    engine = EngineTraffic(100, 900_000)
+    engine.computed = engine.made = 0.0
+    engine.does(RESTS)
 
-    assert story.switching.role is None
+    assert engine.switching.role is None
 
 
 @given(st.lists(st.sampled_from([PREFILLS, DECODES, BOTH, RESTS, LITTLE]), max_size=40))
 def test_no_two_changes_follow_each_other_within_a_window(
     windows: list[tuple[float, float]],
 ) -> None:
-    roles = Story(100, 900_000).does(*windows)
+    roles = EngineTraffic(100, 900_000).does(*windows)
     changes = [at for at in range(1, len(roles)) if roles[at] is not roles[at - 1]]
 
     assert all(after - before >= 2 for before, after in pairwise(changes))

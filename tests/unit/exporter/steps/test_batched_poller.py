@@ -20,13 +20,13 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
-class Ear:
+class ByteReader:
     """Hears one byte a turn."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
         self.turns = 0
-        self.heard = b""
+        self.received = b""
 
     def __call__(self) -> bool:
         self.turns += 1
@@ -34,7 +34,7 @@ class Ear:
             byte = self.link.recv(1)
         except BlockingIOError:
             return False
-        self.heard += byte
+        self.received += byte
         return bool(byte)
 
 
@@ -47,15 +47,15 @@ async def until(done: Callable[[], object]) -> None:
 def test_data_already_received_is_read_at_once_and_turn_by_turn() -> None:
     async def scenario() -> tuple[bytes, int]:
         ours, theirs = pair()
-        poller, ear = BatchedPoller(asyncio.get_running_loop(), lambda: 10**9), Ear(ours)
+        poller, reader = BatchedPoller(asyncio.get_running_loop(), lambda: 10**9), ByteReader(ours)
         with ours, theirs:
             theirs.send(b"abc")
-            poller.add(ours, ear)
+            poller.add(ours, reader)
             await asyncio.sleep(0)
-            after_one = ear.turns
-            await until(lambda: ear.turns == 4)
+            after_one = reader.turns
+            await until(lambda: reader.turns == 4)
             poller.remove(ours)
-        return ear.heard, after_one
+        return reader.received, after_one
 
     assert asyncio.run(scenario()) == (b"abc", 1)
 
@@ -64,18 +64,18 @@ def test_only_connections_with_data_are_read_at_the_next_tick() -> None:
     async def scenario() -> tuple[bytes, int]:
         poller = BatchedPoller(asyncio.get_running_loop(), lambda: 0.01)
         (ours, theirs), (silent, other) = pair(), pair()
-        ear, idle = Ear(ours), Ear(silent)
+        reader, idle = ByteReader(ours), ByteReader(silent)
         with ours, theirs, silent, other:
-            poller.add(ours, ear)
+            poller.add(ours, reader)
             poller.add(silent, idle)
-            await until(lambda: ear.turns and idle.turns)
+            await until(lambda: reader.turns and idle.turns)
             theirs.send(b"x")
-            await until(lambda: ear.heard)
+            await until(lambda: reader.received)
             theirs.send(b"y")
-            await until(lambda: len(ear.heard) == 2)
+            await until(lambda: len(reader.received) == 2)
             poller.remove(ours)
             poller.remove(silent)
-        return ear.heard, idle.turns
+        return reader.received, idle.turns
 
     assert asyncio.run(scenario()) == (b"xy", 1)
 
@@ -85,21 +85,21 @@ def test_only_a_connection_about_to_overflow_is_read_before_the_tick() -> None:
         poller = BatchedPoller(asyncio.get_running_loop(), lambda: 10**9)
         packets = socket.AF_UNIX, socket.SOCK_SEQPACKET
         (ours, theirs), (quiet, other) = socket.socketpair(*packets), socket.socketpair(*packets)
-        ear, rests = Ear(ours), Ear(quiet)
+        reader, rests = ByteReader(ours), ByteReader(quiet)
         with ours, theirs, quiet, other:
             ours.setblocking(False)
             quiet.setblocking(False)
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MUCH_BYTES)
-            poller.add(ours, ear)
+            poller.add(ours, reader)
             poller.add(quiet, rests)
-            await until(lambda: ear.turns and rests.turns)
+            await until(lambda: reader.turns and rests.turns)
             other.send(b"z")
             for _ in range(16):
                 theirs.send(bytes(MUCH_BYTES // 16))
-            await until(lambda: len(ear.heard) == 16)
+            await until(lambda: len(reader.received) == 16)
             poller.remove(ours)
             poller.remove(quiet)
-        return ear.heard, rests.heard
+        return reader.received, rests.received
 
     assert asyncio.run(scenario()) == (bytes(16), b"")
 
@@ -108,20 +108,20 @@ def test_a_removed_connection_is_not_read_any_more() -> None:
     async def scenario() -> tuple[int, bytes]:
         poller = BatchedPoller(asyncio.get_running_loop(), lambda: 0.01)
         (ours, theirs), (kept, other) = pair(), pair()
-        ear, stays = Ear(ours), Ear(kept)
+        reader, stays = ByteReader(ours), ByteReader(kept)
         with ours, theirs, kept, other:
-            poller.add(ours, ear)
+            poller.add(ours, reader)
             poller.add(kept, stays)
             poller.remove(ours)
             poller.remove(ours)
             theirs.send(b"x")
             other.send(b"z")
-            await until(lambda: stays.heard)
+            await until(lambda: stays.received)
             poller.remove(kept)
             # And one that is added after all were removed.
-            poller.add(ours, ear)
+            poller.add(ours, reader)
             poller.remove(ours)
-        return ear.turns, stays.heard
+        return reader.turns, stays.received
 
     assert asyncio.run(scenario()) == (0, b"z")
 
@@ -179,7 +179,7 @@ def test_a_failing_reader_does_not_stop_the_others() -> None:
         loop.set_exception_handler(lambda _loop, _context: None)
         poller = BatchedPoller(loop, lambda: 0.001)
         (ours, theirs), (kept, other) = pair(), pair()
-        ear = Ear(kept)
+        reader = ByteReader(kept)
 
         def fail() -> bool:
             raise RuntimeError
@@ -187,13 +187,13 @@ def test_a_failing_reader_does_not_stop_the_others() -> None:
         with ours, theirs, kept, other:
             theirs.send(b"x")
             poller.add(ours, fail)
-            poller.add(kept, ear)
+            poller.add(kept, reader)
             await asyncio.sleep(0)
             other.send(b"y")
-            await until(lambda: ear.heard)
+            await until(lambda: reader.received)
             poller.remove(ours)
             poller.remove(kept)
-        return ear.heard
+        return reader.received
 
     assert asyncio.run(scenario()) == b"y"
 
@@ -207,16 +207,16 @@ def test_a_connection_refused_for_lack_of_descriptors_can_be_added_later(
     async def scenario() -> bytes:
         poller = BatchedPoller(asyncio.get_running_loop(), lambda: 0.001)
         ours, theirs = pair()
-        ear = Ear(ours)
+        reader = ByteReader(ours)
         with ours, theirs:
             with monkeypatch.context() as patch:
                 patch.setattr(select, "epoll", none_left)
                 with pytest.raises(OSError, match="Too many"):
-                    poller.add(ours, ear)
-            poller.add(ours, ear)
+                    poller.add(ours, reader)
+            poller.add(ours, reader)
             theirs.send(b"z")
-            await until(lambda: ear.heard)
+            await until(lambda: reader.received)
             poller.remove(ours)
-        return ear.heard
+        return reader.received
 
     assert asyncio.run(scenario()) == b"z"

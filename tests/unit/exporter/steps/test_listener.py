@@ -32,39 +32,39 @@ HELLO, STEP, HEARTBEAT, DISCONNECTED = MessageKind
 DECODE_STEP = Facts(elapsed_ns=20, generation_requests=7, generation_tokens=7, running=7)
 
 
-class Ear:
+class RecordingListener:
     """A listener on the running loop and the messages it delivered."""
 
     def __init__(self, path: Path, believes: Callable[[int], bool], rest_seconds: float) -> None:
-        self.heard: asyncio.Queue[ControlMessage] = asyncio.Queue()
+        self.received: asyncio.Queue[ControlMessage] = asyncio.Queue()
         self.listener = StepsListener(
             path,
             "decode-0",
             believes,
-            self.hear,
+            self.receive,
             clock_ns=lambda: 77,
             rest_seconds=lambda: rest_seconds,
         )
 
-    def hear(self, told: StepEvent) -> None:
-        for message in one_by_one(told):
-            self.heard.put_nowait(message)
+    def receive(self, event: StepEvent) -> None:
+        for message in one_by_one(event):
+            self.received.put_nowait(message)
 
     async def next(self) -> ControlMessage:
         async with asyncio.timeout(20):
-            return await self.heard.get()
+            return await self.received.get()
 
 
 @contextlib.asynccontextmanager
 async def listening(
     path: Path, believes: Callable[[int], bool] = bool, *, rest_seconds: float = 0.001
-) -> AsyncIterator[Ear]:
-    ear = Ear(path, believes, rest_seconds)
-    ear.listener.open(asyncio.get_running_loop())
+) -> AsyncIterator[RecordingListener]:
+    recording = RecordingListener(path, believes, rest_seconds)
+    recording.listener.open(asyncio.get_running_loop())
     try:
-        yield ear
+        yield recording
     finally:
-        ear.listener.close()
+        recording.listener.close()
 
 
 @contextlib.contextmanager
@@ -83,13 +83,13 @@ async def hung_up(link: socket.socket) -> None:
 
 def test_a_stream_is_received_from_hello_to_disconnect(tmp_path: Path) -> None:
     async def scenario() -> list[ControlMessage]:
-        async with listening(tmp_path / "s") as ear:
+        async with listening(tmp_path / "s") as recording:
             sender = Sender(str(tmp_path / "s"), engine_index=1, flags=wire.OVERLAPPED)
             sender.beat()
             sender.step(DECODE_STEP, t_ns=1000)
             sender.beat()
             sender.close()
-            return [await ear.next() for _ in range(4)]
+            return [await recording.next() for _ in range(4)]
 
     hello, step, heartbeat, gone = asyncio.run(scenario())
 
@@ -113,10 +113,10 @@ def test_a_stream_is_received_from_hello_to_disconnect(tmp_path: Path) -> None:
 
 def test_the_pid_is_taken_from_the_kernel_and_not_from_the_record(tmp_path: Path) -> None:
     async def scenario() -> ControlMessage:
-        async with listening(tmp_path / "s") as ear:
+        async with listening(tmp_path / "s") as recording:
             liar = Sender(str(tmp_path / "s"), getpid=lambda: 4_000_000)
             liar.beat()
-            hello = await ear.next()
+            hello = await recording.next()
             liar.close()
             return hello
 
@@ -127,11 +127,11 @@ def test_an_untrusted_process_is_disconnected(tmp_path: Path) -> None:
     asked: list[int] = []
 
     async def scenario() -> ListenerCounts:
-        async with listening(tmp_path / "s", lambda pid: bool(asked.append(pid))) as ear:
+        async with listening(tmp_path / "s", lambda pid: bool(asked.append(pid))) as recording:
             with connection(tmp_path / "s") as link:
                 await hung_up(link)
-            assert ear.heard.empty()
-            return ear.listener.counts
+            assert recording.received.empty()
+            return recording.listener.counts
 
     assert asyncio.run(scenario()) == ListenerCounts(0, 0, refused=1, bad_messages=0)
     assert asked == [os.getpid()]
@@ -142,18 +142,18 @@ def test_invalid_messages_are_counted_and_the_others_received(tmp_path: Path) ->
         record = wire.encode(
             wire.Record(wire.VERSION, wire.HEARTBEAT, 0, 1, 0, 0, 5, *[0] * 14, 0.0, *[0] * 12)
         )
-        async with listening(tmp_path / "s") as ear:
+        async with listening(tmp_path / "s") as recording:
             with connection(tmp_path / "s") as link:
                 link.send(b"?")
                 link.send(record[:1] + b"\x09" + record[2:])
                 link.send(record + bytes(wire.MAX_RECORD_BYTES))
                 link.send(wire.encode(a_record()._replace(kv_usage_ratio=math.nan)))
                 link.send(record + b"from the future")
-                return await ear.next(), ear.listener.counts
+                return await recording.next(), recording.listener.counts
 
-    heard, counts = asyncio.run(scenario())
+    received, counts = asyncio.run(scenario())
 
-    assert (heard.kind, heard.key.incarnation) == (HEARTBEAT, 5)
+    assert (received.kind, received.key.incarnation) == (HEARTBEAT, 5)
     assert counts == ListenerCounts(connected=1, accepted=1, refused=0, bad_messages=4)
 
 
@@ -161,15 +161,15 @@ def test_streams_beyond_the_limit_of_a_connection_are_bad_messages(tmp_path: Pat
     path = tmp_path / "s"
 
     async def scenario() -> tuple[int, ListenerCounts]:
-        async with listening(path) as ear:
+        async with listening(path) as recording:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
                 link.connect(str(path))
                 for incarnation in range(100):
                     link.send(wire.encode(a_record()._replace(incarnation=incarnation)))
-                heard = {(await ear.next()).key for _ in range(STREAMS_PER_CONNECTION)}
-                while ear.listener.counts.bad_messages < 100 - STREAMS_PER_CONNECTION:
+                received = {(await recording.next()).key for _ in range(STREAMS_PER_CONNECTION)}
+                while recording.listener.counts.bad_messages < 100 - STREAMS_PER_CONNECTION:
                     await asyncio.sleep(0)
-                return len(heard), ear.listener.counts
+                return len(received), recording.listener.counts
 
     streams, counts = asyncio.run(scenario())
 
@@ -182,21 +182,21 @@ def test_a_packet_is_received_up_to_its_first_invalid_record(tmp_path: Path) -> 
     bad = packed(kind=9, record_bytes=wire.BYTES)
 
     async def scenario() -> tuple[list[int], ListenerCounts]:
-        async with listening(tmp_path / "s") as ear:
+        async with listening(tmp_path / "s") as recording:
             with connection(tmp_path / "s") as link:
                 link.send(b"".join(good))
                 link.send(good[0] + bad + good[1])
                 link.send(good[2] + good[0][:50])
                 link.send(bytes(wire.MAX_PACKET_BYTES + 1))
                 link.send(packed(sequence=4))
-                heard = [await ear.next() for _ in range(6)]
-                return [message.step.sequence for message in heard if message.step], (
-                    ear.listener.counts
+                received = [await recording.next() for _ in range(6)]
+                return [message.step.sequence for message in received if message.step], (
+                    recording.listener.counts
                 )
 
-    heard, counts = asyncio.run(scenario())
+    received, counts = asyncio.run(scenario())
 
-    assert heard == [1, 2, 3, 1, 3, 4]
+    assert received == [1, 2, 3, 1, 3, 4]
     assert counts.bad_messages == 3
 
 
@@ -205,9 +205,9 @@ def test_the_rate_limit_counts_records_and_not_packets(tmp_path: Path) -> None:
     packet = packed(record_bytes=wire.BYTES) * 100
 
     async def scenario() -> int:
-        heard: list[ControlMessage] = []
+        received: list[ControlMessage] = []
         listener = StepsListener(
-            *(tmp_path / "s", "decode-0", bool, lambda told: heard.extend(one_by_one(told))),
+            *(tmp_path / "s", "decode-0", bool, lambda event: received.extend(one_by_one(event))),
             clock_ns=lambda: 0,
             messages_per_second=101,
         )
@@ -218,7 +218,7 @@ def test_the_rate_limit_counts_records_and_not_packets(tmp_path: Path) -> None:
             listener.drain()
             listener.drain()
         listener.close()
-        return len(heard)
+        return len(received)
 
     assert asyncio.run(scenario()) == 100
 
@@ -233,19 +233,19 @@ def a_record() -> wire.Record:
 
 def test_two_streams_at_once_are_kept_apart(tmp_path: Path) -> None:
     async def scenario() -> tuple[list[ControlMessage], ListenerCounts]:
-        async with listening(tmp_path / "s") as ear:
+        async with listening(tmp_path / "s") as recording:
             senders = [Sender(str(tmp_path / "s"), engine_index=rank) for rank in (0, 1)]
             for sender in senders:
                 sender.beat()
-            heard = [await ear.next() for _ in senders]
-            counts = ear.listener.counts
+            received = [await recording.next() for _ in senders]
+            counts = recording.listener.counts
             for sender in senders:
                 sender.close()
-            return heard, counts
+            return received, counts
 
-    heard, counts = asyncio.run(scenario())
+    received, counts = asyncio.run(scenario())
 
-    assert {message.key.engine_index for message in heard} == {0, 1}
+    assert {message.key.engine_index for message in received} == {0, 1}
     assert counts.connected == 2
 
 
@@ -256,17 +256,17 @@ def test_a_stream_that_has_reconnected_is_not_reported_as_disconnected(tmp_path:
     )
 
     async def scenario() -> list[ControlMessage]:
-        async with listening(tmp_path / "s") as ear:
+        async with listening(tmp_path / "s") as recording:
             with connection(tmp_path / "s") as new:
                 with connection(tmp_path / "s") as old:
                     old.send(hello)
-                    heard = [await ear.next()]
+                    received = [await recording.next()]
                     new.send(hello)
-                    heard.append(await ear.next())
+                    received.append(await recording.next())
                 new.send(hello)
-                heard.append(await ear.next())
-            heard.append(await ear.next())
-            return heard
+                received.append(await recording.next())
+            received.append(await recording.next())
+            return received
 
     kinds = [message.kind for message in asyncio.run(scenario())]
 
@@ -277,16 +277,16 @@ def test_a_flood_does_not_starve_the_event_loop(tmp_path: Path) -> None:
     """After one turn of a connection, and its last packet, other callbacks of the loop run."""
 
     async def scenario() -> int:
-        async with listening(tmp_path / "s") as ear:
+        async with listening(tmp_path / "s") as recording:
             sender = Sender(str(tmp_path / "s"))
             sender.beat()
-            await ear.next()
+            await recording.next()
             while sender.drops == 0:
                 sender.step(DECODE_STEP, t_ns=1)
             sent = sender.drops
-            while ear.heard.empty():
+            while recording.received.empty():
                 await asyncio.sleep(0)
-            first_turn = ear.heard.qsize()
+            first_turn = recording.received.qsize()
             sender.close()
             assert sent
             return first_turn
@@ -298,37 +298,39 @@ def test_draining_receives_all_that_has_arrived_and_the_disconnect(tmp_path: Pat
     """An engine that dies leaves its last steps in the socket: they count."""
 
     async def scenario() -> list[ControlMessage]:
-        async with listening(tmp_path / "s") as ear:
+        async with listening(tmp_path / "s") as recording:
             sender = Sender(str(tmp_path / "s"))
             sender.beat()
             for t_ns in range(400):
                 sender.step(DECODE_STEP, t_ns)
             assert sender.drops == 0
             sender.close()
-            ear.listener.drain()
-            ear.listener.drain()
-            return [ear.heard.get_nowait() for _ in range(ear.heard.qsize())]
+            recording.listener.drain()
+            recording.listener.drain()
+            return [recording.received.get_nowait() for _ in range(recording.received.qsize())]
 
-    heard = asyncio.run(scenario())
+    received = asyncio.run(scenario())
 
-    assert [message.kind for message in heard] == [HELLO, *[STEP] * 400, DISCONNECTED]
+    assert [message.kind for message in received] == [HELLO, *[STEP] * 400, DISCONNECTED]
 
 
 def test_an_emptied_connection_is_not_read_before_the_next_tick(tmp_path: Path) -> None:
     """Waking up for each step of a fast engine would cost both ends more than it is worth."""
 
     async def scenario() -> tuple[int, list[MessageKind]]:
-        async with listening(tmp_path / "s", rest_seconds=10**9) as ear:
+        async with listening(tmp_path / "s", rest_seconds=10**9) as recording:
             sender = Sender(str(tmp_path / "s"))
             sender.beat()
-            await ear.next()
+            await recording.next()
             sender.step(DECODE_STEP, t_ns=1)
             for _ in range(10):
                 await asyncio.sleep(0)
-            at_rest = ear.heard.qsize()
-            ear.listener.drain()
+            at_rest = recording.received.qsize()
+            recording.listener.drain()
             sender.close()
-            return at_rest, [ear.heard.get_nowait().kind for _ in range(ear.heard.qsize())]
+            return at_rest, [
+                recording.received.get_nowait().kind for _ in range(recording.received.qsize())
+            ]
 
     at_rest, drained = asyncio.run(scenario())
 
@@ -349,14 +351,14 @@ def test_all_connections_are_read_on_a_common_tick(
             beats.append(when)
             return call_at(when, *rest, **more)
 
-        async with listening(tmp_path / "s", rest_seconds=0.25) as ear:
+        async with listening(tmp_path / "s", rest_seconds=0.25) as recording:
             for _ in range(2):
                 sender = Sender(str(tmp_path / "s"))
                 sender.beat()
-                await ear.heard.get()
+                await recording.received.get()
                 monkeypatch.setattr(loop, "call_at", watched)
                 sender.step(DECODE_STEP, t_ns=1)
-                await ear.heard.get()
+                await recording.received.get()
                 monkeypatch.undo()
                 sender.close()
         return beats
@@ -369,7 +371,7 @@ def test_all_connections_are_read_on_a_common_tick(
 
 def test_a_daemon_out_of_descriptors_accepts_once_one_is_free(tmp_path: Path) -> None:
     async def scenario() -> tuple[int, ControlMessage]:
-        async with listening(tmp_path / "s") as ear:
+        async with listening(tmp_path / "s") as recording:
             sender = Sender(str(tmp_path / "s"))
             sender.beat()
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -379,10 +381,10 @@ def test_a_daemon_out_of_descriptors_accepts_once_one_is_free(tmp_path: Path) ->
             try:
                 for _ in range(10):
                     await asyncio.sleep(0)
-                accepted = ear.listener.counts.accepted
+                accepted = recording.listener.counts.accepted
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            hello = await ear.next()
+            hello = await recording.next()
             sender.close()
             return accepted, hello
 
@@ -410,10 +412,10 @@ def test_the_socket_of_a_dead_daemon_is_replaced(tmp_path: Path) -> None:
         dead.listen()
 
     async def scenario() -> ControlMessage:
-        async with listening(path) as ear:
+        async with listening(path) as recording:
             sender = Sender(str(path))
             sender.beat()
-            hello = await ear.next()
+            hello = await recording.next()
             sender.close()
             return hello
 
@@ -457,27 +459,27 @@ def test_a_removed_socket_is_restored_without_disconnecting_senders(
     path.parent.mkdir()
 
     async def scenario() -> list[MessageKind]:
-        async with listening(path) as ear:
+        async with listening(path) as recording:
             before = Sender(str(path))
             before.beat()
-            kinds = [(await ear.next()).kind]
-            assert ear.listener.is_in_place
+            kinds = [(await recording.next()).kind]
+            assert recording.listener.is_in_place
             path.unlink()
             if folder_too:
                 path.parent.rmdir()
                 with pytest.raises(StepsSocketError):
-                    ear.listener.restore()
+                    recording.listener.restore()
                 path.parent.mkdir()
-            assert not ear.listener.is_in_place
+            assert not recording.listener.is_in_place
 
-            ear.listener.restore()
-            assert ear.listener.is_in_place
+            recording.listener.restore()
+            assert recording.listener.is_in_place
             before.step(DECODE_STEP, t_ns=1000)
             before.beat()
-            kinds += [(await ear.next()).kind for _ in range(2)]
+            kinds += [(await recording.next()).kind for _ in range(2)]
             after = Sender(str(path))
             after.beat()
-            kinds.append((await ear.next()).kind)
+            kinds.append((await recording.next()).kind)
             before.close()
             after.close()
             return kinds
@@ -534,8 +536,8 @@ async def open_and_close(path: Path) -> None:
 
 def test_a_listener_can_be_closed_twice_or_unopened(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with listening(tmp_path / "s") as ear:
-            ear.listener.close()
+        async with listening(tmp_path / "s") as recording:
+            recording.listener.close()
             (tmp_path / "s").write_text("the successor's")
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""What is told while a command takes long: over and over on a terminal, now and then elsewhere."""
+"""What is reported while a command takes long: repeatedly on a terminal, rarely elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from disagg_cluster.cli.planning.progress import Progress
 
 
-class Told(io.StringIO):
+class FakeStderr(io.StringIO):
     """Standard error that is no terminal, or is one; knows when something was written."""
 
     def __init__(self, *, terminal: bool) -> None:
@@ -34,15 +34,15 @@ class Told(io.StringIO):
 def test_progress_without_a_terminal_is_printed_on_separate_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = Told(terminal=False)
-    monkeypatch.setattr(sys, "stderr", told)
+    stderr = FakeStderr(terminal=False)
+    monkeypatch.setattr(sys, "stderr", stderr)
     progress = Progress(every_seconds=0.001)
 
     progress.say("asking Prometheus")
-    assert told.written.wait(30)
+    assert stderr.written.wait(30)
     progress.end()
 
-    lines = told.getvalue().splitlines()
+    lines = stderr.getvalue().splitlines()
     assert set(lines) == {"asking Prometheus (0s so far)"}
     assert not any(each.name == "progress" for each in threading.enumerate())
 
@@ -50,8 +50,8 @@ def test_progress_without_a_terminal_is_printed_on_separate_lines(
 def test_progress_of_a_short_command_prints_nothing_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = Told(terminal=False)
-    monkeypatch.setattr(sys, "stderr", told)
+    stderr = FakeStderr(terminal=False)
+    monkeypatch.setattr(sys, "stderr", stderr)
     progress = Progress(every_seconds=3600)
 
     progress.say("asking Prometheus")
@@ -59,21 +59,21 @@ def test_progress_of_a_short_command_prints_nothing_without_a_terminal(
     progress.end()
     progress.end()
 
-    assert told.getvalue() == ""
+    assert stderr.getvalue() == ""
 
 
 def test_progress_on_a_terminal_rewrites_one_line_and_clears_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = Told(terminal=True)
-    monkeypatch.setattr(sys, "stderr", told)
+    stderr = FakeStderr(terminal=True)
+    monkeypatch.setattr(sys, "stderr", stderr)
     progress = Progress()
 
     progress.say("one")
     progress.say("two")
     progress.end()
 
-    assert told.getvalue() == "\rone\x1b[K\rtwo\x1b[K\r\x1b[K"
+    assert stderr.getvalue() == "\rone\x1b[K\rtwo\x1b[K\r\x1b[K"
 
 
 def test_progress_ends_when_its_command_fails() -> None:

@@ -7,11 +7,11 @@ import click
 from disagg_cluster.cli.workers.status import status_text, status_value
 from disagg_cluster.control.views import DaemonView, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
-from support import told_by_daemon
+from support import daemon_answers
 
 DAEMON = DaemonView("0.1.0", 7, "gpu-7", "/run/disagg-node", 3725.0)
-READY = replace(told_by_daemon.READY, log_path="/run/disagg-node/logs/prefill-0.log")
-STARTING = replace(told_by_daemon.STARTING, log_path="/run/disagg-node/logs/decode-0.log")
+READY = replace(daemon_answers.READY, log_path="/run/disagg-node/logs/prefill-0.log")
+STARTING = replace(daemon_answers.STARTING, log_path="/run/disagg-node/logs/decode-0.log")
 
 TEXT = """\
 disagg-node 0.1.0 (pid 7) on gpu-7, up 1h 2m, run folder /run/disagg-node

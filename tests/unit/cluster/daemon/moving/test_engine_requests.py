@@ -12,7 +12,7 @@ from disagg_cluster.switching.pd_switch import RoleCapability, SwitchResult
 from disagg_exporter.model import Role
 
 
-class Telling:
+class ThreadRecordingEngine:
     """An engine that tells whether the thread that asks it holds up the end of the process."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Telling:
         return SwitchResult(True, "")
 
 
-def requests_to(engine: Telling) -> EngineRequests:
+def requests_to(engine: ThreadRecordingEngine) -> EngineRequests:
     def address(_worker: str) -> EngineAddress:
         return EngineAddress("http://d0", "m")
 
@@ -34,7 +34,7 @@ def requests_to(engine: Telling) -> EngineRequests:
 
 
 def test_an_engine_that_does_not_answer_does_not_delay_the_shutdown() -> None:
-    engine = Telling()
+    engine = ThreadRecordingEngine()
     requests = requests_to(engine)
     requests.begin("d0")
 
@@ -43,7 +43,7 @@ def test_an_engine_that_does_not_answer_does_not_delay_the_shutdown() -> None:
 
 
 def test_requests_can_be_made_again_after_a_close() -> None:
-    engine = Telling()
+    engine = ThreadRecordingEngine()
     requests = requests_to(engine)
     for _ in range(2):
         requests.begin("d0")

@@ -20,9 +20,16 @@ from disagg_cluster.discovery.kubernetes.pods import read_pod
 from disagg_exporter.devices.pod_resources.client import PodResources
 from disagg_exporter.model import Device
 from disagg_exporter.roles.judge import explain
-from support.fake_api_server import NODE, FakeApiServer, Told, fake_api_server, pod_json, uid_of
+from support.async_tests import async_test, running, until
+from support.fake_api_server import (
+    NODE,
+    ApiObject,
+    FakeApiServer,
+    fake_api_server,
+    pod_json,
+    uid_of,
+)
 from support.fake_kubelet import FakeKubelet, Given, fake_kubelet
-from support.stories import running, told, until
 
 UUIDS = [f"GPU-8f2c1d90-3e5a-4b17-9c2e-5da9abb5176{at}" for at in range(8)]
 DEVICES = [Device(uuid, at, "H100", f"nvidia{at}") for at, uuid in enumerate(UUIDS)]
@@ -42,7 +49,7 @@ class Node:
         self.watch = PodWatch(ApiServer(url), NODE)
         self.resources = PodResources(socket, 0.05)
 
-    def runs(self, pod: Told, *gpus: int) -> None:
+    def runs(self, pod: ApiObject, *gpus: int) -> None:
         """Start a pod, as a kubelet does: it is reported, and then has its devices."""
         self.api.put(pod)
         name = pod["metadata"]["name"]
@@ -96,14 +103,14 @@ ALL = {
 }
 
 
-@told
+@async_test
 async def test_five_engines_of_three_stacks_are_joined_to_their_gpus(node: Node) -> None:
     start_all(node)
     async with running(node.watch.run(), node.resources.run()):
         await until(lambda: node.table() == ALL)
 
 
-@told
+@async_test
 async def test_a_rolled_pod_passes_its_gpu_on(node: Node) -> None:
     start_all(node)
     async with running(node.watch.run(), node.resources.run()):
@@ -114,7 +121,7 @@ async def test_a_rolled_pod_passes_its_gpu_on(node: Node) -> None:
         await until(lambda: node.table().get("pd-prefill-1") == ("prefill", (0,)))
 
 
-@told
+@async_test
 async def test_a_pod_with_a_reused_name_is_a_new_one(node: Node) -> None:
     """A StatefulSet's pod: the next of its name has another UID and other labels."""
     start_all(node)
@@ -130,7 +137,7 @@ async def test_a_pod_with_a_reused_name_is_a_new_one(node: Node) -> None:
     assert uid_of("storm-decode-0") not in {pod.uid for pod in node.watch.pods()}
 
 
-@told
+@async_test
 async def test_a_pod_that_is_relabelled_has_its_new_role(node: Node) -> None:
     start_all(node)
     async with running(node.watch.run(), node.resources.run()):
@@ -143,7 +150,7 @@ async def test_a_pod_that_is_relabelled_has_its_new_role(node: Node) -> None:
         await until(lambda: node.table()["dynamo-worker-0"] == ("mixed", (5,)))
 
 
-@told
+@async_test
 async def test_deleted_pods_are_gone_from_the_table(node: Node) -> None:
     start_all(node)
     async with running(node.watch.run(), node.resources.run()):
@@ -153,7 +160,7 @@ async def test_deleted_pods_are_gone_from_the_table(node: Node) -> None:
         await until(lambda: node.table() == {} and not node.resources.holders())
 
 
-@told
+@async_test
 async def test_while_the_api_server_restarts_nothing_is_lost(node: Node) -> None:
     start_all(node)
     async with running(node.watch.run(), node.resources.run()):
@@ -167,7 +174,7 @@ async def test_while_the_api_server_restarts_nothing_is_lost(node: Node) -> None
         assert node.table() == ALL
 
 
-@told
+@async_test
 async def test_a_gpu_with_an_unknown_name_is_reported_as_lost(node: Node) -> None:
     node.runs(pod_json("claimed", labels=LLM_D_PREFILL))
     node.kubelet.given = [Given("claimed", claimed=["gpu-0-mig-1g6gb-14-0"])]
@@ -179,7 +186,7 @@ async def test_a_gpu_with_an_unknown_name_is_reported_as_lost(node: Node) -> Non
         assert [seen.gpus for seen in finder.scan().observations] == [None]
 
 
-@told
+@async_test
 async def test_without_the_kubelet_the_pods_are_known_and_their_gpus_are_not(node: Node) -> None:
     start_all(node)
     node.kubelet.refuses = "UNIMPLEMENTED"

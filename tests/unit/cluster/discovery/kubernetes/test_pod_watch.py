@@ -15,9 +15,9 @@ import pytest
 from disagg_cluster.discovery.kubernetes.api_server import ApiServer, in_cluster
 from disagg_cluster.discovery.kubernetes.pod_watch import PodWatch
 from disagg_cluster.discovery.kubernetes.pods import Pod
+from support.async_tests import LONG_SECONDS, async_test, running, until
 from support.certificates import server_context, write_files
 from support.fake_api_server import NODE, FakeApiServer, fake_api_server, pod_json, uid_of
-from support.stories import LONG_SECONDS, running, told, until
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def watch_of(url: str) -> PodWatch:
     return PodWatch(ApiServer(url), NODE, chance=random.Random(1))
 
 
-@told
+@async_test
 async def test_added_changed_and_deleted_pods_are_followed(
     cluster: tuple[FakeApiServer, str],
 ) -> None:
@@ -61,7 +61,7 @@ async def test_added_changed_and_deleted_pods_are_followed(
     assert watch.why() == ""
 
 
-@told
+@async_test
 async def test_only_the_pods_of_this_node_are_asked_for_and_kept(
     cluster: tuple[FakeApiServer, str],
 ) -> None:
@@ -77,7 +77,7 @@ async def test_only_the_pods_of_this_node_are_asked_for_and_kept(
     assert "resourceVersion=0" in api.requests[0]
 
 
-@told
+@async_test
 async def test_a_cut_watch_continues_without_a_list(
     cluster: tuple[FakeApiServer, str],
 ) -> None:
@@ -95,7 +95,7 @@ async def test_a_cut_watch_continues_without_a_list(
     assert len([r for r in api.requests if "watch" not in r]) == 1
 
 
-@told
+@async_test
 async def test_an_expired_version_leads_to_a_new_list(
     cluster: tuple[FakeApiServer, str],
 ) -> None:
@@ -121,7 +121,7 @@ async def test_an_expired_version_leads_to_a_new_list(
 
 
 @pytest.mark.parametrize("code", [410, 500, 504])
-@told
+@async_test
 async def test_an_error_event_leads_to_a_new_list(
     cluster: tuple[FakeApiServer, str], code: int
 ) -> None:
@@ -137,7 +137,7 @@ async def test_an_error_event_leads_to_a_new_list(
         await until(lambda: names(watch) == ["a", "b"])
 
 
-@told
+@async_test
 async def test_bookmarks_advance_the_watch_position(cluster: tuple[FakeApiServer, str]) -> None:
     api, url = cluster
     api.put(pod_json("a"))
@@ -156,7 +156,7 @@ async def test_bookmarks_advance_the_watch_position(cluster: tuple[FakeApiServer
     assert len([r for r in api.requests if "watch" not in r]) == 1
 
 
-@told
+@async_test
 async def test_a_missing_right_is_named(cluster: tuple[FakeApiServer, str]) -> None:
     api, url = cluster
     api.status = 403
@@ -171,7 +171,7 @@ async def test_a_missing_right_is_named(cluster: tuple[FakeApiServer, str]) -> N
     assert watch.status().last_success_timestamp_seconds is None
 
 
-@told
+@async_test
 async def test_an_unforeseen_error_is_a_failed_collector_until_the_pods_are_listed_again(
     cluster: tuple[FakeApiServer, str],
     monkeypatch: pytest.MonkeyPatch,
@@ -197,7 +197,7 @@ async def test_an_unforeseen_error_is_a_failed_collector_until_the_pods_are_list
     assert len([r for r in caplog.records if "ZeroDivisionError" in r.message]) == 1
 
 
-@told
+@async_test
 async def test_an_unreachable_server_is_reported_and_retried_with_back_off() -> None:
     watch = PodWatch(ApiServer("http://127.0.0.1:1"), NODE)
 
@@ -207,7 +207,7 @@ async def test_an_unreachable_server_is_reported_and_retried_with_back_off() -> 
     assert not watch.listed
 
 
-@told
+@async_test
 async def test_the_token_is_read_for_every_request(
     cluster: tuple[FakeApiServer, str], tmp_path: Path
 ) -> None:
@@ -227,7 +227,7 @@ async def test_the_token_is_read_for_every_request(
         await until(lambda: names(watch) == ["a", "b"])
 
 
-@told
+@async_test
 async def test_the_clusters_own_authority_is_trusted(tmp_path: Path) -> None:
     write_files(tmp_path)
     with fake_api_server(server_context()) as (api, url):
@@ -242,7 +242,7 @@ async def test_the_clusters_own_authority_is_trusted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ca", "words"), [(None, "TLS: "), ("other-cert.pem", "TLS: "), ("missing", "No such file")]
 )
-@told
+@async_test
 async def test_a_server_of_another_authority_receives_nothing(
     tmp_path: Path, ca: str | None, words: str
 ) -> None:
@@ -256,7 +256,7 @@ async def test_a_server_of_another_authority_receives_nothing(
     assert api.requests == []
 
 
-@told
+@async_test
 async def test_an_unreadable_token_is_reported_without_its_text(tmp_path: Path) -> None:
     watch = PodWatch(ApiServer("http://127.0.0.1:1", token_file=tmp_path / "token"), NODE)
 
@@ -266,7 +266,7 @@ async def test_an_unreadable_token_is_reported_without_its_text(tmp_path: Path) 
     assert not watch.status().success
 
 
-@told
+@async_test
 async def test_ten_thousand_events_leave_nothing_behind(cluster: tuple[FakeApiServer, str]) -> None:
     """Bar 2 of the attach issue: pods rolled ten thousand times, memory flat."""
     api, url = cluster

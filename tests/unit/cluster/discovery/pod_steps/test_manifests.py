@@ -21,10 +21,9 @@ from disagg_cluster.discovery.kubernetes.pods import read_pod
 from disagg_cluster.discovery.pod_steps.sockets import PodStepSockets
 from disagg_cluster.host.files.package_data import asset_dir
 from disagg_exporter.steps.messages import StepEvent, StepRecords
+from support.async_tests import async_test, until
 from support.fake_api_server import uid_of
 from support.manifests import Manifest, Stage, added, documents, in_order, merged
-from support.stories import told as story
-from support.stories import until
 
 EXAMPLES = Path(str(asset_dir("examples"))) / "kubernetes"
 DATA = Path(__file__).parents[4] / "data" / "kubernetes"
@@ -181,7 +180,7 @@ def test_the_volumes_added_to_an_engine_are_read_only(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(pods()))
-@story
+@async_test
 async def test_steps_of_an_engine_in_the_patched_pod_arrive(name: str, folder: Path) -> None:
     """The init container's command, the volumes and the environment, run with real programs."""
     stage = Stage(pods()[name], UID, folder / "pod", folder / "host")

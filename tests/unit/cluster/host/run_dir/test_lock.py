@@ -13,7 +13,7 @@ import pytest
 from disagg_cluster.host.run_dir.claim import flock_holder
 from disagg_cluster.host.run_dir.lock import RunLock, RunLockError, holder
 from disagg_cluster.supervisor.process.child_process import ChildProcess, start
-from support.children import Ear, descriptors, wait_readable
+from support.children import LinePipe, descriptors, wait_readable
 
 HOLDS = """
 import os, signal, sys, time
@@ -39,11 +39,11 @@ def lock(tmp_path: Path) -> Path:
 @pytest.fixture
 def other(lock: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ChildProcess]:
     """Another process that holds the lock."""
-    ear = Ear(tmp_path)
-    argv = [sys.executable, "-c", HOLDS, str(lock), str(ear.path), request.param]
+    pipe = LinePipe(tmp_path)
+    argv = [sys.executable, "-c", HOLDS, str(lock), str(pipe.path), request.param]
     child = start(argv, dict(os.environ), tmp_path / "log")
-    assert ear.line() == "held"
-    ear.close()
+    assert pipe.line() == "held"
+    pipe.close()
     yield child
     child.signal_group(signal.SIGKILL)
     if child.pidfd >= 0:

@@ -8,7 +8,7 @@ import pytest
 from disagg_cluster.host.run_dir.watch import RunDirWatch
 
 
-class Thing:
+class FakeFile:
     """A file that exists or not, and may be impossible to restore."""
 
     def __init__(self) -> None:
@@ -22,8 +22,8 @@ class Thing:
 
 
 @pytest.fixture
-def thing() -> Thing:
-    return Thing()
+def lock_file() -> FakeFile:
+    return FakeFile()
 
 
 @pytest.fixture
@@ -32,11 +32,11 @@ def looks() -> list[str]:
 
 
 @pytest.fixture
-def watch(tmp_path: Path, thing: Thing, looks: list[str]) -> RunDirWatch:
+def watch(tmp_path: Path, lock_file: FakeFile, looks: list[str]) -> RunDirWatch:
     (tmp_path / "logs").mkdir()
     log = logging.getLogger("test")
     each = (lambda: looks.append("looked"),)
-    return RunDirWatch(tmp_path, (tmp_path / "logs",), (("lock", thing),), log, each)
+    return RunDirWatch(tmp_path, (tmp_path / "logs",), (("lock", lock_file),), log, each)
 
 
 def test_nothing_is_logged_or_counted_while_nothing_is_missing(
@@ -49,14 +49,14 @@ def test_nothing_is_logged_or_counted_while_nothing_is_missing(
 
 
 def test_a_missing_file_is_restored_once_logged_and_counted(
-    watch: RunDirWatch, thing: Thing, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    watch: RunDirWatch, lock_file: FakeFile, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    thing.is_in_place = False
+    lock_file.is_in_place = False
     (tmp_path / "logs").rmdir()
     watch.check()
     watch.check()
 
-    assert thing.is_in_place
+    assert lock_file.is_in_place
     assert (tmp_path / "logs").is_dir()
     assert (watch.restored, watch.status().success) == (1, True)
     assert [record.getMessage() for record in caplog.records] == [
@@ -66,15 +66,15 @@ def test_a_missing_file_is_restored_once_logged_and_counted(
 
 
 def test_a_failed_restoration_is_shown_and_retried(
-    watch: RunDirWatch, thing: Thing, looks: list[str], caplog: pytest.LogCaptureFixture
+    watch: RunDirWatch, lock_file: FakeFile, looks: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    thing.is_in_place = thing.restorable = False
+    lock_file.is_in_place = lock_file.restorable = False
     for _ in range(3):
         watch.check()
     assert looks == ["looked"] * 3
     assert (watch.restored, watch.status().success) == (0, False)
     assert caplog.text.count("cannot be restored: No space left on device") == 1
 
-    thing.restorable = True
+    lock_file.restorable = True
     watch.check()
     assert (watch.restored, watch.status().success) == (1, True)

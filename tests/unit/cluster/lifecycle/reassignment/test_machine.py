@@ -18,7 +18,7 @@ from disagg_cluster.lifecycle.reassignment.progress import (
 )
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.model import Role
-from support.moved_worker import LIES, Honesty, MovedWorker, ended
+from support.moved_worker import FAULTY_BEHAVIOURS, EngineBehaviour, MovedWorker, ended
 
 S = 1_000_000_000
 MOVE = Reassignment("r", "w", Role.PREFILL, Role.DECODE, 0, 0, Patience())
@@ -48,34 +48,38 @@ def test_without_user_requests_a_probe_request_proves_the_move() -> None:
     assert worker.probes == 1
 
 
-@pytest.mark.parametrize("honesty", LIES)
+@pytest.mark.parametrize("behaviour", FAULTY_BEHAVIOURS)
 @pytest.mark.parametrize("in_place", [False, True])
 def test_an_engine_that_does_not_work_in_its_new_role_is_rolled_back(
-    honesty: Honesty, in_place: bool
+    behaviour: EngineBehaviour, in_place: bool
 ) -> None:
-    worker = MovedWorker(honesty=honesty, in_place=in_place)
-    if in_place and honesty is Honesty.NEVER_READY:
+    worker = MovedWorker(behaviour=behaviour, in_place=in_place)
+    if in_place and behaviour is EngineBehaviour.NEVER_READY:
         pytest.skip("an engine that switches in place is there all the time")
 
     assert ended(worker) == (MoveStep.ROLLED_BACK, Role.DECODE, 0)
     assert worker.routed is Role.DECODE
-    unready = honesty is Honesty.NEVER_READY
+    unready = behaviour is EngineBehaviour.NEVER_READY
     assert worker.move.why.startswith("not ready as prefill" if unready else "unproven: ")
 
 
-@given(seed=st.integers(0, 2**32), honesty=st.sampled_from(LIES), work=st.booleans())
-def test_no_faulty_engine_is_accepted_as_switched(seed: int, honesty: Honesty, work: bool) -> None:
-    worker = MovedWorker(honesty=honesty, work=work, drawn=random.Random(seed))
+@given(seed=st.integers(0, 2**32), behaviour=st.sampled_from(FAULTY_BEHAVIOURS), work=st.booleans())
+def test_no_faulty_engine_is_accepted_as_switched(
+    seed: int, behaviour: EngineBehaviour, work: bool
+) -> None:
+    worker = MovedWorker(behaviour=behaviour, work=work, drawn=random.Random(seed))
 
     assert worker.run().step is MoveStep.ROLLED_BACK
 
 
-@pytest.mark.parametrize("honesty", [Honesty.HONEST, Honesty.OLD_ROLE, Honesty.NEVER_READY])
+@pytest.mark.parametrize(
+    "behaviour", [EngineBehaviour.CORRECT, EngineBehaviour.OLD_ROLE, EngineBehaviour.NEVER_READY]
+)
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_new_daemon_completes_a_move_after_a_kill_at_any_step(
-    honesty: Honesty, in_place: bool
+    behaviour: EngineBehaviour, in_place: bool
 ) -> None:
-    settings = {"honesty": honesty, "in_place": in_place}
+    settings = {"behaviour": behaviour, "in_place": in_place}
     expected = MovedWorker(**settings)  # type: ignore[arg-type]
     outcome = ended(expected)
     for kill_at in range(1, expected.writes + 1):

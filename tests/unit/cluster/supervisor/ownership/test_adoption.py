@@ -41,7 +41,7 @@ from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from support.children import (
     PYTHON,
     SERVER,
-    Ear,
+    LinePipe,
     descriptors,
     free_port,
     is_gone,
@@ -111,10 +111,12 @@ def entry(log: Path, child: ChildProcess | None = None, **changes: object) -> En
     return Entry(**(told | changes))  # type: ignore[arg-type]
 
 
-def leave(run: Callable[..., ChildProcess], ear: Ear, output: str) -> tuple[ChildProcess, int]:
+def leave(
+    run: Callable[..., ChildProcess], pipe: LinePipe, output: str
+) -> tuple[ChildProcess, int]:
     """A session without its leader; the other process that is left in it."""
-    child = run(LEAVES, str(ear.path), output)
-    left = int(ear.line())
+    child = run(LEAVES, str(pipe.path), output)
+    left = int(pipe.line())
     assert wait_readable(child.pidfd)
     os.waitpid(child.pid, 0)
     assert procfs.start_ticks(child.pid) is None
@@ -163,9 +165,9 @@ def test_an_unreaped_dead_leader_is_gone(run: Callable[..., ChildProcess], log: 
 
 
 def test_leftovers_in_a_session_without_its_leader_are_found_by_their_log(
-    run: Callable[..., ChildProcess], ear: Ear, log: Path
+    run: Callable[..., ChildProcess], pipe: LinePipe, log: Path
 ) -> None:
-    leader, left = leave(run, ear, "log")
+    leader, left = leave(run, pipe, "log")
 
     found = find(entry(log, leader))
     assert found.presence is Presence.LEFTOVER
@@ -178,9 +180,9 @@ def test_leftovers_in_a_session_without_its_leader_are_found_by_their_log(
 
 
 def test_a_session_known_only_by_its_number_is_left_alone(
-    run: Callable[..., ChildProcess], ear: Ear, log: Path
+    run: Callable[..., ChildProcess], pipe: LinePipe, log: Path
 ) -> None:
-    leader, left = leave(run, ear, "elsewhere")
+    leader, left = leave(run, pipe, "elsewhere")
     before = descriptors()
 
     assert find(entry(log, leader)).presence is Presence.GONE
@@ -189,10 +191,10 @@ def test_a_session_known_only_by_its_number_is_left_alone(
 
 
 def test_leftovers_of_an_unreaped_dead_leader_are_found(
-    run: Callable[..., ChildProcess], ear: Ear, log: Path
+    run: Callable[..., ChildProcess], pipe: LinePipe, log: Path
 ) -> None:
-    child = run(LEAVES, str(ear.path), "elsewhere")
-    left = int(ear.line())
+    child = run(LEAVES, str(pipe.path), "elsewhere")
+    left = int(pipe.line())
     assert wait_readable(child.pidfd)
 
     found = find(entry(log, child))
@@ -257,10 +259,10 @@ def test_an_interpreter_before_the_arguments_does_not_matter(
 
 
 def test_a_process_that_does_not_lead_its_session_is_not_a_worker(
-    run: Callable[..., ChildProcess], ear: Ear, log: Path
+    run: Callable[..., ChildProcess], pipe: LinePipe, log: Path
 ) -> None:
-    child = run(LEAVES, str(ear.path), "log")
-    left = int(ear.line())
+    child = run(LEAVES, str(pipe.path), "log")
+    left = int(pipe.line())
     assert wait_readable(child.pidfd)
 
     assert writes_log(left, log_place(log))
@@ -327,17 +329,23 @@ def test_a_worker_with_a_lost_log_is_found_by_its_open_log_file(
 
 
 def test_an_engine_with_a_changed_process_title_is_found_by_log_and_port(
-    log_of_its_own: Path, ear: Ear
+    log_of_its_own: Path, pipe: LinePipe
 ) -> None:
     port, log = free_port(), log_of_its_own
     serves = SERVER.replace(
         "while True:", "print('up', file=open(sys.argv[3], 'w'))\nwhile True:", 1
     )
-    argv = [*PYTHON, OVERWRITES + serves.replace("sys.argv", "ARGV"), str(port), "m", str(ear.path)]
+    argv = [
+        *PYTHON,
+        OVERWRITES + serves.replace("sys.argv", "ARGV"),
+        str(port),
+        "m",
+        str(pipe.path),
+    ]
     argv[len(PYTHON)] = "import sys\nARGV = list(sys.argv)\n" + argv[len(PYTHON)]
     child = start(argv, os.environ | {WORKER_MARK: str(log)}, log)
     try:
-        assert ear.line() == "up"
+        assert pipe.line() == "up"
         assert procfs.command_line(child.pid)[:1] == ("VLLM::APIServer",)
         assert mark_of(child.pid) == ""
         take_away(log, "folder deleted")
@@ -355,9 +363,9 @@ def test_an_engine_with_a_changed_process_title_is_found_by_log_and_port(
 
 @pytest.mark.parametrize("how", ["deleted", "moved and made anew"])
 def test_leftovers_of_a_leader_are_found_after_their_log_was_moved_or_deleted(
-    run: Callable[..., ChildProcess], ear: Ear, log: Path, how: str
+    run: Callable[..., ChildProcess], pipe: LinePipe, log: Path, how: str
 ) -> None:
-    leader, left = leave(run, ear, "log")
+    leader, left = leave(run, pipe, "log")
     take_away(log, how)
 
     found = find(entry(log, leader))
@@ -370,12 +378,12 @@ def test_leftovers_of_a_leader_are_found_after_their_log_was_moved_or_deleted(
 
 
 def test_a_marked_helper_in_another_session_is_a_leftover_of_its_worker(
-    log: Path, ear: Ear
+    log: Path, pipe: LinePipe
 ) -> None:
     script = LEAVES.replace("if sys.argv[2]", "os.setsid()\n    if sys.argv[2]")
-    argv = [*PYTHON, script, str(ear.path), "elsewhere"]
+    argv = [*PYTHON, script, str(pipe.path), "elsewhere"]
     child = start(argv, os.environ | {WORKER_MARK: str(log)}, log)
-    helper = int(ear.line())
+    helper = int(pipe.line())
     assert wait_readable(child.pidfd)
     os.waitpid(child.pid, 0)
 
@@ -411,17 +419,17 @@ def mount_apart() -> tuple[str, ...]:
 
 
 def test_a_worker_of_another_container_with_identical_paths_is_foreign(
-    tmp_path: Path, ear: Ear, mount_apart: tuple[str, ...]
+    tmp_path: Path, pipe: LinePipe, mount_apart: tuple[str, ...]
 ) -> None:
     state = tmp_path / "state"
     log = state / "run" / "logs" / "w.log"
     log.parent.mkdir(parents=True)
-    argv = (*PYTHON, CONTAINED, str(state / "run"), str(ear.path))
+    argv = (*PYTHON, CONTAINED, str(state / "run"), str(pipe.path))
     marked = os.environ | {WORKER_MARK: str(log)}
     ours = start([*PYTHON, SLEEPS], marked, log)
     theirs = start([*mount_apart, str(state), *argv], marked, tmp_path / "other.log")
     try:
-        assert ear.line() == str(theirs.pid)
+        assert pipe.line() == str(theirs.pid)
         assert Path(f"/proc/{theirs.pid}/fd/1").readlink() == log
 
         assert not writes_log(theirs.pid, log_place(log))
@@ -456,7 +464,7 @@ def test_an_engine_without_log_and_port_is_found_by_arguments_and_mark(tmp_path:
 
 
 def test_an_engine_started_by_hand_with_a_workers_command_is_not_the_worker(
-    tmp_path: Path, ear: Ear
+    tmp_path: Path, pipe: LinePipe
 ) -> None:
     """`config check` prints arguments and variables for people to use."""
     folder = RunFolder(tmp_path / "run")
@@ -465,12 +473,12 @@ def test_an_engine_started_by_hand_with_a_workers_command_is_not_the_worker(
         "while True:", "print('up', file=open(sys.argv[3], 'w'))\nwhile True:", 1
     )
     port = free_port()
-    argv = (*PYTHON, serves, str(port), "m", str(ear.path))
+    argv = (*PYTHON, serves, str(port), "m", str(pipe.path))
     printed = os.environ | {"DISAGG_STEPS_SOCKET": str(folder.socket("w"))}
     ours = start([*PYTHON, SLEEPS], os.environ | {WORKER_MARK: str(log)}, log)
     by_hand = start(argv, printed, tmp_path / "shell.log")
     try:
-        assert ear.line() == "up"
+        assert pipe.line() == "up"
         assert ours.survivors() == ()
         assert [found.pid for found in unrecorded(folder)] == [ours.pid]
         assert ours.signal_group(signal.SIGKILL)

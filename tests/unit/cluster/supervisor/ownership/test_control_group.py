@@ -9,7 +9,7 @@ import pytest
 from disagg_cluster.config.worker import WorkerLimits
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroup, group_root
 from disagg_cluster.supervisor.process.child_process import start
-from support.children import PYTHON, Ear, is_gone, wait_readable
+from support.children import PYTHON, LinePipe, is_gone, wait_readable
 
 MOUNT = "31 23 0:28 {root} {at} rw,relatime - cgroup2 cgroup2 rw\n"
 HIDES = """
@@ -125,16 +125,16 @@ def root() -> Path:
 
 def test_a_daemonized_process_ends_with_the_group_of_its_worker(root: Path, tmp_path: Path) -> None:
     """After a double fork, in another session and without environment, only the group shows it."""
-    ear = Ear(tmp_path)
+    pipe = LinePipe(tmp_path)
     group = ControlGroup(root, tmp_path / "logs" / "w.log", "w")
     assert group.make(WorkerLimits()) == ()
     script = "import sys; sys.stdin = None\nimport time; time.sleep(0.3)\n" + HIDES
-    child = start([*PYTHON, script, str(ear.path)], {}, tmp_path / "logs" / "w.log")
+    child = start([*PYTHON, script, str(pipe.path)], {}, tmp_path / "logs" / "w.log")
     try:
         assert group.add(child.pid) == ""
         child.family.in_group = group.pids
         child.family.kill_group = group.kill
-        hidden = int(ear.line())
+        hidden = int(pipe.line())
         assert hidden in child.survivors()
         assert child.signal_group(signal.SIGKILL)
         assert is_gone(hidden)
@@ -142,7 +142,7 @@ def test_a_daemonized_process_ends_with_the_group_of_its_worker(root: Path, tmp_
     finally:
         group.kill()
         child.reap()
-        ear.close()
+        pipe.close()
     group.remove()
     assert not group.path.exists()
 

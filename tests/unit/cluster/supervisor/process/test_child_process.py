@@ -12,15 +12,23 @@ import pytest
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.worker_logs import last_lines
 from disagg_cluster.supervisor.process.child_process import ChildProcess, StartError, start
-from support.children import PYTHON, STUBBORN, Ear, children, descriptors, is_gone, wait_readable
+from support.children import (
+    PYTHON,
+    STUBBORN,
+    LinePipe,
+    children,
+    descriptors,
+    is_gone,
+    wait_readable,
+)
 
 FORKS = """
 import os, signal, sys
-ear = open(sys.argv[1], "w", buffering=1)
+pipe = open(sys.argv[1], "w", buffering=1)
 if os.fork() == 0:
     if sys.argv[2] == "own group":
         os.setpgid(0, 0)
-    print(os.getpid(), file=ear)
+    print(os.getpid(), file=pipe)
     signal.pause()
     os._exit(0)
 if sys.argv[3] == "stay":
@@ -92,15 +100,15 @@ def test_a_log_is_appended_to_and_its_start_offset_is_known(
 
 
 def test_a_log_truncated_by_copytruncate_is_continued_from_offset_zero(
-    run: Callable[..., ChildProcess], log: Path, ear: Ear
+    run: Callable[..., ChildProcess], log: Path, pipe: LinePipe
 ) -> None:
     child = run(
         "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]);"
         "print('one', flush=True); print('up', file=open(sys.argv[1], 'w'), flush=True);"
         "signal.sigwait([signal.SIGUSR1]); print('two')",
-        str(ear.path),
+        str(pipe.path),
     )
-    ear.line()
+    pipe.line()
     os.truncate(log, 0)
     child.signal_group(signal.SIGUSR1)
     assert wait_readable(child.pidfd)
@@ -157,10 +165,10 @@ def test_the_exit_of_a_child_wakes_the_event_loop_by_its_pidfd(
 
 @pytest.mark.parametrize("group", ["same group", "own group"])
 def test_a_signal_reaches_all_of_the_session(
-    run: Callable[..., ChildProcess], ear: Ear, group: str
+    run: Callable[..., ChildProcess], pipe: LinePipe, group: str
 ) -> None:
-    child = run(FORKS, str(ear.path), group, "stay")
-    grandchild = int(ear.line())
+    child = run(FORKS, str(pipe.path), group, "stay")
+    grandchild = int(pipe.line())
     assert child.survivors() == (grandchild,)
 
     assert child.signal_group(signal.SIGTERM)
@@ -170,11 +178,11 @@ def test_a_signal_reaches_all_of_the_session(
 
 @pytest.mark.parametrize("group", ["same group", "own group"])
 def test_a_session_that_is_not_ours_to_reap_is_signalled_process_by_process(
-    run: Callable[..., ChildProcess], ear: Ear, group: str, monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., ChildProcess], pipe: LinePipe, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number of such a group may be reused: it is never signalled as a whole."""
-    child = run(FORKS, str(ear.path), group, "stay")
-    grandchild = int(ear.line())
+    child = run(FORKS, str(pipe.path), group, "stay")
+    grandchild = int(pipe.line())
     monkeypatch.setattr(ChildProcess, "_is_our_child", lambda _child: False)
     monkeypatch.setattr(os, "killpg", None)
 
@@ -200,10 +208,10 @@ def test_a_foreign_process_group_with_a_reused_number_is_not_signalled(
 
 @pytest.mark.parametrize("group", ["same group", "own group"])
 def test_survivors_of_a_dead_leader_are_found_and_killed(
-    run: Callable[..., ChildProcess], ear: Ear, group: str
+    run: Callable[..., ChildProcess], pipe: LinePipe, group: str
 ) -> None:
-    child = run(FORKS, str(ear.path), group, "leave")
-    grandchild = int(ear.line())
+    child = run(FORKS, str(pipe.path), group, "leave")
+    grandchild = int(pipe.line())
     assert wait_readable(child.pidfd)
     assert child.survivors() == (grandchild,)
 
@@ -244,14 +252,14 @@ def test_a_reaped_child_is_never_signalled_again(run: Callable[..., ChildProcess
 
 
 def test_a_child_that_ignores_sigterm_ends_by_sigkill(
-    run: Callable[..., ChildProcess], ear: Ear
+    run: Callable[..., ChildProcess], pipe: LinePipe
 ) -> None:
     child = run(
         STUBBORN + "import sys; print('up', file=open(sys.argv[1], 'w'), flush=True)\n"
         "while True: signal.pause()",
-        str(ear.path),
+        str(pipe.path),
     )
-    ear.line()
+    pipe.line()
     child.signal_group(signal.SIGTERM)
     child.signal_group(signal.SIGKILL)
     assert wait_readable(child.pidfd)
@@ -315,14 +323,14 @@ def test_the_last_line_of_a_large_log_with_invalid_utf_8_is_readable(tmp_path: P
 
 
 def test_a_process_with_brackets_in_its_name_is_read_right(
-    run: Callable[..., ChildProcess], ear: Ear
+    run: Callable[..., ChildProcess], pipe: LinePipe
 ) -> None:
     child = run(
         "import signal, sys; open('/proc/self/comm', 'w').write('x) Z 1 (2');"
         "print('up', file=open(sys.argv[1], 'w'), flush=True); signal.pause()",
-        str(ear.path),
+        str(pipe.path),
     )
-    ear.line()
+    pipe.line()
 
     assert procfs.is_alive(child.pid)
     assert procfs.start_ticks(child.pid) == child.start_ticks

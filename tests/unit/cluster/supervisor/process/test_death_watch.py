@@ -16,7 +16,7 @@ from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from disagg_cluster.supervisor.process.death_watch import DeathWatch
 from disagg_cluster.supervisor.process.family import OwnProcesses, SharedScan
 from disagg_cluster.supervisor.process.retries import DescriptorReserve, Retrier, SupervisionHealth
-from support.children import PYTHON, Ear, is_gone, wait_readable
+from support.children import PYTHON, LinePipe, is_gone, wait_readable
 from support.running_node import wait_for
 
 SLEEPS = "import signal; signal.pause()"
@@ -101,15 +101,15 @@ def test_signals_to_all_workers_in_one_loop_turn_share_one_process_scan(
 
 def test_a_helper_left_after_the_shared_scan_is_still_found(tmp_path: Path) -> None:
     """The exit is found before the loop reports it, in the turn in which a scan was made."""
-    ear = Ear(tmp_path)
+    pipe = LinePipe(tmp_path)
 
     async def story() -> None:
         scan = CountedScan()
-        watched = Watched(tmp_path, scan, LEAVES_A_HELPER, str(ear.path))
+        watched = Watched(tmp_path, scan, LEAVES_A_HELPER, str(pipe.path))
         # The signal is blocked from the start, so that it waits for sigwait.
         scan.processes()
         os.kill(watched.child.pid, signal.SIGUSR1)
-        helper = int(ear.line())
+        helper = int(pipe.line())
         assert wait_readable(watched.child.pidfd)
 
         try:
@@ -127,7 +127,7 @@ def test_a_helper_left_after_the_shared_scan_is_still_found(tmp_path: Path) -> N
         asyncio.run(story())
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, old)
-        ear.close()
+        pipe.close()
 
 
 def test_each_loop_turn_scans_anew_and_a_failed_scan_is_not_cached() -> None:

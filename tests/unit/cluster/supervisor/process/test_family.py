@@ -16,7 +16,7 @@ from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.processes.process_table import below
 from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from disagg_cluster.supervisor.process.family import Descendants
-from support.children import PYTHON, Ear, children, is_gone, wait_readable
+from support.children import PYTHON, LinePipe, children, is_gone, wait_readable
 
 TREE = """
 import os, signal, sys
@@ -51,10 +51,10 @@ def test_below_returns_the_pids_with_a_root_among_their_ancestors(
 @pytest.fixture
 def tree(tmp_path: Path) -> Iterator[tuple[ChildProcess, int]]:
     """A leader, its child in another session, and the child of that one, whose pid is known."""
-    ear = Ear(tmp_path)
+    pipe = LinePipe(tmp_path)
     # They inherit nothing that could identify them.
-    child = start([*PYTHON, TREE, str(ear.path)], {}, tmp_path / "logs" / "w.log")
-    grandchild = int(ear.line())
+    child = start([*PYTHON, TREE, str(pipe.path)], {}, tmp_path / "logs" / "w.log")
+    grandchild = int(pipe.line())
     yield child, grandchild
     for pid in (child.pid, procfs.parent_of(grandchild), grandchild):
         if pid is not None and pid > 1 and pid != os.getpid():
@@ -62,7 +62,7 @@ def tree(tmp_path: Path) -> Iterator[tuple[ChildProcess, int]]:
     assert wait_readable(child.pidfd)
     child.reap()
     assert is_gone(grandchild)
-    ear.close()
+    pipe.close()
 
 
 def test_an_observed_descendant_stays_known_after_its_parent_has_died(

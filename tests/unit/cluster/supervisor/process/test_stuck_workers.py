@@ -14,7 +14,7 @@ import pytest
 from disagg_cluster.supervisor.process.child_process import ChildProcess
 from disagg_cluster.supervisor.process.death_watch import StuckWorkersError
 from disagg_cluster.supervisor.supervisor import Supervisor
-from support.children import STUBBORN, Ear
+from support.children import STUBBORN, LinePipe
 from support.supervisors import QUICK, STARTING, tiny_spec
 
 
@@ -67,19 +67,19 @@ def test_a_suspended_daemon_kills_a_worker_before_it_counts_as_stuck(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("disagg_cluster.supervisor.ending._KILL_SECONDS", 1.0)
-    ear = Ear(tmp_path)
+    pipe = LinePipe(tmp_path)
     says = "import sys; print('deaf', file=open(sys.argv[1], 'w')); signal.pause()"
     policy = replace(QUICK, stop_seconds=0.2, leftover_seconds=0)
-    spec = tiny_spec(tmp_path, STUBBORN + says, str(ear.path), policy=policy)
+    spec = tiny_spec(tmp_path, STUBBORN + says, str(pipe.path), policy=policy)
 
     async def story() -> None:
         supervisor = Supervisor([spec], lambda *_: None, lambda _worker: None)
         await supervisor.start()
-        assert ear.line() == "deaf"
+        assert pipe.line() == "deaf"
         stopping = asyncio.create_task(supervisor.stop())
         await asyncio.sleep(0.01)
         time.sleep(1.4)  # beyond all its deadlines, as a daemon suspended by a signal
         assert await stopping == ()
 
     asyncio.run(story())
-    ear.close()
+    pipe.close()

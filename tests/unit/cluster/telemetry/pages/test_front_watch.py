@@ -9,7 +9,7 @@ from disagg_cluster.telemetry.pages.front_watch import FIRST_PAGES, FrontWatch
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus, RequestSource, Total
 
-Told = bytes | DisaggError
+ScrapeResult = bytes | DisaggError
 
 
 def page(started: int, model: str = "m") -> bytes:
@@ -21,7 +21,7 @@ def page(started: int, model: str = "m") -> bytes:
     )
 
 
-def watched(*looks: Told, namespace: str = "") -> FrontWatch:
+def watched(*looks: ScrapeResult, namespace: str = "") -> FrontWatch:
     """The watch of one frontend after scrapes of the first page, and of these."""
     first = [look for look in looks if isinstance(look, bytes)][:1]
     told, over = [*first * (FIRST_PAGES - 1), *looks], asyncio.Event()
@@ -82,7 +82,7 @@ def test_a_model_that_appears_later_is_counted_from_its_first_request() -> None:
 @pytest.mark.parametrize(
     "look", [DisaggError("nobody answers"), b"<html>\n", b"vllm:num_requests_running 1\n"]
 )
-def test_a_failed_scrape_loses_no_counts(look: Told) -> None:
+def test_a_failed_scrape_loses_no_counts(look: ScrapeResult) -> None:
     watch = watched(page(100), look, page(104), look)
 
     assert arrived(watch) == 4

@@ -18,8 +18,8 @@ from disagg_exporter.devices.pod_resources.wire import (
     PodResourcesError,
     read_holders,
 )
+from support.async_tests import async_test, running, until
 from support.fake_kubelet import Given, answer, fake_kubelet, field, number_field
-from support.stories import running, told, until
 
 GPU = "GPU-8f2c1d90-3e5a-4b17-9c2e-5da9abb51763"
 MIG = "MIG-c73ab1c4-6cb7-59b6-be7e-21c4ac35c3b6"
@@ -157,7 +157,7 @@ def test_unknown_fields_of_later_kubelets_are_ignored() -> None:
     )
 
 
-@told
+@async_test
 async def test_changes_are_received_over_grpc(short_folder: Path) -> None:
     socket = short_folder / "kubelet.sock"
     with fake_kubelet(socket) as kubelet:
@@ -174,7 +174,7 @@ async def test_changes_are_received_over_grpc(short_folder: Path) -> None:
     assert resources.why() == ""
 
 
-@told
+@async_test
 async def test_a_kubelet_may_start_late_and_restart(short_folder: Path) -> None:
     socket = short_folder / "kubelet.sock"
     resources = PodResources(socket, 0.02)
@@ -191,7 +191,7 @@ async def test_a_kubelet_may_start_late_and_restart(short_folder: Path) -> None:
             await until(lambda: [h.pod for h in resources.holders()] == ["b"])
 
 
-@told
+@async_test
 async def test_the_answer_of_a_missing_kubelet_expires(short_folder: Path) -> None:
     socket = short_folder / "kubelet.sock"
     now = [0]
@@ -217,7 +217,7 @@ async def test_the_answer_of_a_missing_kubelet_expires(short_folder: Path) -> No
         ("INTERNAL", "answers INTERNAL"),
     ],
 )
-@told
+@async_test
 async def test_a_refusal_is_explained(short_folder: Path, code: str, words: str) -> None:
     socket = short_folder / "kubelet.sock"
     with fake_kubelet(socket) as kubelet:
@@ -229,7 +229,7 @@ async def test_a_refusal_is_explained(short_folder: Path, code: str, words: str)
     assert resources.holders() == ()
 
 
-@told
+@async_test
 async def test_an_old_kubelet_without_the_method_is_reported(short_folder: Path) -> None:
     socket = short_folder / "kubelet.sock"
     with fake_kubelet(socket, implemented=False):
@@ -238,7 +238,7 @@ async def test_an_old_kubelet_without_the_method_is_reported(short_folder: Path)
             await until(lambda: "no podresources API" in resources.why())
 
 
-@told
+@async_test
 async def test_an_oversized_answer_is_refused(short_folder: Path) -> None:
     socket = short_folder / "kubelet.sock"
     with fake_kubelet(socket) as kubelet:
@@ -248,7 +248,7 @@ async def test_an_oversized_answer_is_refused(short_folder: Path) -> None:
             await until(lambda: "larger than" in resources.why())
 
 
-@told
+@async_test
 async def test_an_unexpected_error_fails_the_collector_until_the_next_success(
     short_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -271,7 +271,7 @@ async def test_an_unexpected_error_fails_the_collector_until_the_next_success(
     assert "s3cret" not in caplog.text
 
 
-@told
+@async_test
 async def test_without_grpcio_the_message_says_what_to_install(
     short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +283,7 @@ async def test_without_grpcio_the_message_says_what_to_install(
             await until(lambda: "pip install 'disagg-node[kubernetes]'" in resources.why())
 
 
-@told
+@async_test
 async def test_a_file_that_is_no_socket_is_reported(short_folder: Path) -> None:
     path = short_folder / "kubelet.sock"
     path.write_text("")

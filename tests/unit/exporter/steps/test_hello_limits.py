@@ -10,7 +10,7 @@ from disagg_exporter.steps.messages import ControlMessage, record_runs
 KEY = StreamKey("e", 1, 9, 0)
 
 
-def told(*packets: bytes) -> list[ControlMessage]:
+def control_messages(*packets: bytes) -> list[ControlMessage]:
     runs, bad = record_runs(packets)
     assert bad == 0
     events = [run.event(KEY) for run in runs]
@@ -20,7 +20,7 @@ def told(*packets: bytes) -> list[ControlMessage]:
 def test_a_hello_with_limits_reports_them_and_its_step_has_no_work() -> None:
     stream = Stream(1, 0, 9, 0, lambda *report: report)
 
-    (hello,) = told(stream.standing(wire.HELLO, 7, 3, (8192, 64)))
+    (hello,) = control_messages(stream.standing(wire.HELLO, 7, 3, (8192, 64)))
 
     assert (hello.limits, hello.in_flight) == (StepLimits(8192, 64), 3)
     assert hello.step is not None
@@ -31,6 +31,6 @@ def test_a_hello_with_limits_reports_them_and_its_step_has_no_work() -> None:
 def test_a_hello_without_limits_reports_none() -> None:
     stream = Stream(1, 0, 9, 0, lambda *report: report)
 
-    hellos = told(stream.standing(wire.HELLO, 7), stream.standing(wire.HELLO, 8, 0))
+    hellos = control_messages(stream.standing(wire.HELLO, 7), stream.standing(wire.HELLO, 8, 0))
 
     assert [hello.limits for hello in hellos] == [None, None]

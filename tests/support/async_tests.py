@@ -14,14 +14,14 @@ P = ParamSpec("P")
 LONG_SECONDS = 30.0
 
 
-def told(story: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def async_test(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Make a test of a coroutine function, run on a separate loop."""
 
-    @functools.wraps(story)
-    def tell(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(story(*args, **kwargs))
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
 
-    return tell
+    return run
 
 
 @contextlib.asynccontextmanager

@@ -21,7 +21,7 @@ SAMPLE = 0.1
 
 
 @dataclass
-class Story:
+class GpuHistory:
     """One GPU in virtual time: what ran on it, and what the daemons were told."""
 
     tells: tuple[bool, bool]
@@ -129,24 +129,24 @@ def test_accounted_use_never_exceeds_true_use(
     events: list[tuple[object, ...]], tells: tuple[bool, bool]
 ) -> None:
     """Step seconds and unattributed seconds together are no more than the GPU was in use."""
-    story = Story(tells)
+    history = GpuHistory(tells)
     for event in events:
         match event:
             case ("step", int(number), int(seconds), bool(gives_up)):
-                story.step(number, seconds, gives_up=gives_up)
+                history.step(number, seconds, gives_up=gives_up)
             case ("rest", int(seconds)):
-                story.rest(seconds)
+                history.rest(seconds)
             case ("stranger", int(seconds)):
-                story.strange.append((story.now, story.now + seconds))
+                history.strange.append((history.now, history.now + seconds))
             case ("die", int(number), int(seconds)):
-                story.step(number, seconds, dies=True)
+                history.step(number, seconds, dies=True)
             case ("restart", int(absent)):
-                story.restart(absent)
-    story.rest(90)
+                history.restart(absent)
+    history.rest(90)
 
-    used = story.accounting.seconds()
+    used = history.accounting.seconds()
     counted = sum(used.get(str(use), 0.0) for use in (Use.PREFILL, Use.DECODE, Use.UNATTRIBUTED))
-    assert counted <= story.true_seconds(story.accounting.watermark()) + 0.2
+    assert counted <= history.true_seconds(history.accounting.watermark()) + 0.2
 
 
 @given(
@@ -159,18 +159,20 @@ def test_steps_after_idle_lose_nothing_when_the_plugin_reports_requests_in_fligh
     steps: list[tuple[int, int, bool]], shared: bool
 ) -> None:
     """However long they are, with or without clients that give up or a second engine."""
-    story = Story((True, True))
+    history = GpuHistory((True, True))
     if not shared:
-        story.gone.add(1)
-        story.assign(1, EngineState.GONE)
+        history.gone.add(1)
+        history.assign(1, EngineState.GONE)
     for seconds, rest, gives_up in steps:
-        story.rest(rest)
-        story.step(0, seconds, gives_up=gives_up and seconds < 60)
-    story.rest(30)
+        history.rest(rest)
+        history.step(0, seconds, gives_up=gives_up and seconds < 60)
+    history.rest(30)
 
-    used = story.accounting.seconds()
+    used = history.accounting.seconds()
     assert used["prefill"] == sum(seconds for seconds, _, _ in steps)
-    assert story.accounting.cut(story.now, "a") == story.accounting.owed(story.now, "a") == 0
+    assert (
+        history.accounting.cut(history.now, "a") == history.accounting.owed(history.now, "a") == 0
+    )
 
 
 def test_a_followers_device_activity_beside_a_long_step_is_accounted_once() -> None:
