@@ -18,8 +18,7 @@ from grafana.builders.panels.queries import Ask
 NODE = choice("node", "Node", 'label_values(disagg_build_info{cluster=~"$cluster"}, node)')
 JOB = choice("job", "Job", "label_values(disagg_build_info, job)", everything=None)
 
-
-OUTSIDE = 'method=~"page|page_cpu|follower|role|none"'
+_ENGINE = "cluster, node, engine"
 
 
 def _now() -> Row:
@@ -109,15 +108,28 @@ def _now() -> Row:
         ),
         numbers(
             "Not from steps",
-            "Engines whose GPU-seconds are estimated from outside, by their page or role, or are "
-            "unknown. Good: 0.",
-            [Ask(f"count (disagg_attribution_info{{{N}, {OUTSIDE}}}) or vector(0)")],
+            "Engines whose GPU-seconds are estimated from outside, by their page or role, or that "
+            "answer and whose time nothing accounts for. Good: 0. Followers, the parts of an "
+            "engine that is led from another node, are left out: nothing there can report steps.",
+            [Ask(_not_from_steps())],
             decimals=0,
             width=QUARTER,
             steps=((None, "green"), (1, "yellow")),
             runbooks=("DisaggAttributionInexact",),
         ),
     ]
+
+
+def _not_from_steps() -> str:
+    """The number of engines that the alert beside would name, without waiting."""
+
+    def known_by(method: str) -> str:
+        return f'max by ({_ENGINE}) (disagg_attribution_info{{{N}, method=~"{method}"}})'
+
+    up = f"max by ({_ENGINE}) (disagg_engine_up{{{N}}}) == 1"
+    follower = f"max by ({_ENGINE}) (disagg_engine_follower_info{{{N}}})"
+    unknown = f"({known_by('none')} and {up})"
+    return f"count (({known_by('page|page_cpu|role')} or {unknown}) unless {follower}) or vector(0)"
 
 
 def dashboard() -> dict[str, Any]:

@@ -1,0 +1,42 @@
+"""What panels show of given series, before the real promtool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.panel_values import check
+
+pytestmark = pytest.mark.prometheus
+
+NODE = 'cluster="c",node="demo-node"'
+ENGINE = f"{NODE},engine="
+
+
+def test_engines_known_from_outside_or_not_at_all_are_counted_without_followers(
+    tmp_path: Path,
+) -> None:
+    """A page was read by two pods of the daemon; what does not answer has no method either."""
+    told = {
+        f"disagg_attribution_info{{{ENGINE}{engine},method={method}}}": "1x40"
+        for engine, method in (
+            ('"steps"', '"steps"'),
+            ('"page"', '"page",pod="a"'),
+            ('"page"', '"page",pod="b"'),
+            ('"unknown"', '"none"'),
+            ('"starts"', '"none"'),
+            ('"follows"', '"follower"'),
+            ('"undivided"', '"none"'),
+        )
+    }
+    told |= {
+        f'disagg_engine_up{{{ENGINE}"{engine}"}}': f"{up}x40"
+        for engine, up in (("unknown", 1), ("starts", 0), ("undivided", 1))
+    }
+    told |= {
+        f'disagg_engine_follower_info{{{ENGINE}"{engine}",leader="l"}}': "1x40"
+        for engine in ("follows", "undivided")
+    }
+
+    check(tmp_path, told, {"Not from steps": [("{}", 2.0)]})
