@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.dashboards import CHOICES
 from support.panel_values import check
 
 pytestmark = pytest.mark.prometheus
@@ -40,3 +41,17 @@ def test_engines_known_from_outside_or_not_at_all_are_counted_without_followers(
     }
 
     check(tmp_path, told, {"Not from steps": [("{}", 2.0)]})
+
+
+def test_learned_limits_are_those_of_the_chosen_role(tmp_path: Path) -> None:
+    told = {
+        f"disagg_engine_{series}": "1x40"
+        for engine, role in (("p", "prefill"), ("d", "decode"))
+        for series in (
+            f'info{{{ENGINE}"{engine}",role="{role}"}}',
+            f'kv_cache_tokens{{{ENGINE}"{engine}"}}',
+        )
+    }
+
+    row = [(f'{{{ENGINE}"d"}}', 1.0)]
+    check(tmp_path, told, {"Learned limits": row}, {**CHOICES, "role": "decode"})

@@ -79,6 +79,39 @@ def test_every_metric_exists(name: str) -> None:
         assert mentioned <= names_in(query.expr), query
 
 
+@every_dashboard
+def test_every_label_that_a_query_matches_exists_on_its_metric(name: str) -> None:
+    """A matcher of another label finds nothing as soon as a value is chosen."""
+    labels = labels_by_metric()
+
+    for query in [*queries(name), *marks(name)]:
+        for metric, matched in matchers_in(query.expr):
+            if metric in labels:
+                assert matched <= labels[metric] | OF_TARGETS, (query.panel, metric)
+
+
+OF_TARGETS = {"cluster", "node", "job"}
+"""Labels that the scrape adds and that queries may use."""
+
+
+def labels_by_metric() -> dict[str, set[str]]:
+    """Return the labels of each series of the exporter's page."""
+    labels = {family.name: set(family.labels) for family in FAMILIES}
+    for family in FAMILIES:
+        if family.kind is MetricType.HISTOGRAM:
+            parts = {f"{family.name}_{part}": set(family.labels) for part in ("sum", "count")}
+            labels |= {**parts, f"{family.name}_bucket": {*family.labels, "le"}}
+    return labels
+
+
+def matchers_in(expr: str) -> list[tuple[str, set[str]]]:
+    """Return the metric of each selector of an expression, and the labels that it matches."""
+    return [
+        (metric, set(re.findall(r'(\w+)(?:=~|!~|!=|=)"', matchers)))
+        for metric, matchers in re.findall(r"([A-Za-z_:][\w:]*)\{([^}]*)\}", expr)
+    ]
+
+
 def test_the_cluster_dashboard_queries_only_recorded_series_and_node_sums() -> None:
     """The cost of a view may grow with the number of nodes, but not with GPUs or engines."""
     shown = [mark for mark in marks("cluster") if mark.shown]

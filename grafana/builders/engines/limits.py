@@ -22,11 +22,14 @@ def limits() -> Row:
     used = f"avg_over_time(disagg_engine_capacity_used_ratio{{{R}}}[$__range] @ end())"
     there = f"last_over_time(disagg_engine_bound_info{{{E}}}[$__range] @ end())"
     fullest = f"topk({_MOST}, {most} ({used}) or 0 * {most} ({there}))"
-    info = f"disagg_engine_capacity_info{{{R}}}"
+    # Of the chosen roles: limits have no label for it.
+    chosen = f"and on (cluster, node, engine) disagg_engine_info{{{R}}}"
+    info = f"disagg_engine_capacity_info{{{E}}} {chosen}"
 
     def of(phase: str, metric: str) -> Ask:
         """A limit of one phase; an engine that does both has one row per phase."""
-        return Ask(f'label_replace({most} ({metric}{{{R}}}), "phase", "{phase}", "", "")')
+        one = f"{most} ({metric}{{{E}}} {chosen})"
+        return Ask(f'label_replace({one}, "phase", "{phase}", "", "")')
 
     return "Capacity", [
         lines(
@@ -74,7 +77,7 @@ def limits() -> Row:
                 of("prefill", "disagg_engine_prefill_knee_tokens"),
                 of("prefill", "disagg_engine_prefill_knee_tokens_per_second"),
                 of("decode", "disagg_engine_decode_target_batch"),
-                Ask(f"{most} (disagg_engine_kv_cache_tokens{{{E}}})"),
+                Ask(f"{most} (disagg_engine_kv_cache_tokens{{{E}}} {chosen})"),
             ],
             [
                 Column("engine", "Engine", width=120),
