@@ -55,3 +55,20 @@ def test_learned_limits_are_those_of_the_chosen_role(tmp_path: Path) -> None:
 
     row = [(f'{{{ENGINE}"d"}}', 1.0)]
     check(tmp_path, told, {"Learned limits": row}, {**CHOICES, "role": "decode"})
+
+
+@pytest.mark.parametrize("scrape_seconds", [15, 30, 60])
+def test_the_table_of_engines_is_full_at_every_scrape_interval(
+    tmp_path: Path, scrape_seconds: int
+) -> None:
+    """An engine that is gone has no row of its last rate."""
+    tokens = f'disagg_engine_phase_tokens_total{{role="decode",phase="decode",{ENGINE}'
+    samples = 1200 // scrape_seconds
+    told = {
+        f'{tokens}"a"}}': f"0+{7 * scrape_seconds}x{samples}",
+        f'{tokens}"gone"}}': f"0+{7 * scrape_seconds}x{480 // scrape_seconds} stale",
+    }
+
+    row = [(f'{{{ENGINE}"a"}}', 7.0)]
+    scrape = f"{scrape_seconds}s"
+    check(tmp_path, told, {"Engines, the fullest first": row}, scrape=scrape)

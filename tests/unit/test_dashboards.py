@@ -90,6 +90,14 @@ def test_every_label_that_a_query_matches_exists_on_its_metric(name: str) -> Non
                 assert matched <= labels[metric] | OF_TARGETS, (query.panel, metric)
 
 
+@every_dashboard
+def test_a_rate_over_a_minute_falls_back_to_five(name: str) -> None:
+    """Scraped once a minute, a series has a single sample in most windows of a minute."""
+    for query in queries(name):
+        for minute in re.findall(r"rate\([^()]*\[(?:\d\d?s|1m)\]\)", query.expr):
+            assert f"{minute} or {minute.replace('[1m]', '[5m]')}" in query.expr, query
+
+
 OF_TARGETS = {"cluster", "node", "job"}
 """Labels that the scrape adds and that queries may use."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana.builders.engines.queries import N, rate
+from grafana.builders.engines.queries import N, rate, rate_now
 from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.palette import BLUE, ORANGE, PHASES, WORKER_STATES
@@ -79,7 +79,7 @@ def router() -> Row:
         numbers(
             "Requests a second",
             "Requests answered by the routers of these nodes, failed ones included.",
-            [Ask(f"sum ({rate('disagg_router_requests_total', N, '1m')})")],
+            [Ask(f"sum ({rate_now('disagg_router_requests_total', N)})")],
             decimals=1,
             none=none,
         ),

@@ -21,6 +21,12 @@ def rate(metric: str, matchers: str = R, window: str = "$__rate_interval") -> st
     return f"rate({metric}{{{matchers}}}[{window}])"
 
 
+def rate_now(metric: str, matchers: str = R) -> str:
+    """The rate of the last minute; of five where series are scraped once a minute, as in rules."""
+    series = f"{metric}{{{matchers}}}"
+    return f"rate({series}[1m]) or rate({series}[5m]) and {series}"
+
+
 def top(expr: str, over_time: str = "") -> list[Ask]:
     """The engines of each role that are highest over the time shown, and the median of the others.
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from grafana.builders.engines.queries import BY, OTHERS, E, R, rate, top_of_counter, top_of_gauge
+from grafana.builders.engines.queries import (
+    BY,
+    OTHERS,
+    E,
+    R,
+    rate,
+    rate_now,
+    top_of_counter,
+    top_of_gauge,
+)
 from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import THIRD
@@ -25,9 +34,9 @@ HEALTH = (("0", "down", "red"), ("1", "up", "green"), ("2", "asleep", "blue"))
 def ranking() -> Row:
     """One row per engine; no header."""
     gpus = f"count by (cluster, node, engine) (disagg_gpu_assignment_info{{{E}}})"
-    busy = f"{BY} ({rate('disagg_engine_gpu_seconds_total', R, '1m')})"
-    time = f"{BY} ({rate('disagg_engine_step_seconds_total', R, '1m')})"
-    steps = f"{BY} ({rate('disagg_engine_steps_total', R, '1m')})"
+    busy = f"{BY} ({rate_now('disagg_engine_gpu_seconds_total')})"
+    time = f"{BY} ({rate_now('disagg_engine_step_seconds_total')})"
+    steps = f"{BY} ({rate_now('disagg_engine_steps_total')})"
     asleep = f"(max {BY[4:]} (disagg_engine_asleep{{{E}}}) == 1) * 2"
 
     def requests(state: str) -> Ask:
@@ -35,16 +44,16 @@ def ranking() -> Row:
 
     def tokens(phase: str) -> Ask:
         matchers = f'{R}, phase="{phase}"'
-        return Ask(f"{BY} ({rate('disagg_engine_phase_tokens_total', matchers, '1m')})")
+        return Ask(f"{BY} ({rate_now('disagg_engine_phase_tokens_total', matchers)})")
 
     return "", [
         rows(
             "Engines, the fullest first",
-            "One row per engine; rates are over 1 minute. Good: engines of one role alike, below "
-            "70 % used, nothing waiting. Bad: one is full while another is not (uneven routing), "
-            "KV near 100 % (requests will be preempted), deferred only grows (KV does not "
-            "arrive). Bound by `none` means there is room; the other values are explained below. "
-            "Click a node for its GPUs.",
+            "One row per engine; rates are over 1 minute, or over 5 where nodes are scraped once a "
+            "minute. Good: engines of one role alike, below 70 % used, nothing waiting. Bad: one "
+            "is full while another is not (uneven routing), KV near 100 % (requests will be "
+            "preempted), deferred only grows (KV does not arrive). Bound by `none` means there is "
+            "room; the other values are explained below. Click a node for its GPUs.",
             [
                 Ask(f"{BY[:-1]}, role, model_name) (disagg_engine_info{{{R}}})"),
                 Ask(f"{asleep} or {BY} (disagg_engine_up{{{E}}})"),
