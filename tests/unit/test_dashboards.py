@@ -334,6 +334,30 @@ def test_links_lead_to_existing_dashboards(name: str) -> None:
 
 
 @every_dashboard
+def test_a_link_to_a_node_or_engine_says_which_cluster_and_node_it_is_of(name: str) -> None:
+    """Names of nodes are unique in their cluster, those of engines on their node."""
+    for url in links(name):
+        told = set(re.findall(r"[?&](var-\w+)=|\$\{(\w+):queryparam\}", url))
+        chosen = {one or f"var-{other}" for one, other in told}
+        for board, needed in (
+            ("disagg-node", {"var-node", "var-cluster"}),
+            ("disagg-engines", {"var-cluster"}),
+        ):
+            if f"/d/{board}?" in url:
+                assert chosen >= needed | ({"var-node"} if "var-engine" in chosen else set()), url
+
+
+@every_dashboard
+def test_a_link_takes_its_values_from_columns_of_its_table(name: str) -> None:
+    for panel in panels(load(name)):
+        if panel["type"] == "table":
+            shown = panel["transformations"][-1]["options"]
+            columns = {shown["renameByName"][field] for field in shown["includeByName"]}
+            said = str(panel["fieldConfig"]["overrides"])
+            assert set(re.findall(r"__data\.fields\.(\w+)", said)) <= columns, panel["title"]
+
+
+@every_dashboard
 def test_runbook_links_use_one_base_variable(name: str) -> None:
     """The default `docs/runbooks` only exists here, so users must be able to set it."""
     [base] = [each for each in load(name)["templating"]["list"] if each["name"] == "runbooks"]

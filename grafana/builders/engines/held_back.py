@@ -9,7 +9,7 @@ from grafana.builders.panels.frame import QUARTER
 from grafana.builders.panels.limits import limit
 from grafana.builders.panels.palette import QUEUES, ROLE_TONES
 from grafana.builders.panels.queries import Ask
-from grafana.builders.panels.tables import Column, rows
+from grafana.builders.panels.tables import HIDDEN_CLUSTER, Column, rows
 
 _SLOWER = 1.25
 
@@ -47,6 +47,7 @@ def held_back() -> Row:
             ],
             [
                 Column("engine", "Engine", width=120),
+                HIDDEN_CLUSTER,
                 Column("node", "Node", link=NODE_LINK, width=110),
                 Column("role", "Role", width=66),
                 waits("Queue", "B"),

@@ -8,7 +8,7 @@ from grafana.builders.panels.charts import lines
 from grafana.builders.panels.limits import FULLNESS
 from grafana.builders.panels.palette import BOUNDS, ROLE_TONES
 from grafana.builders.panels.queries import Ask
-from grafana.builders.panels.tables import Column, rows
+from grafana.builders.panels.tables import HIDDEN_CLUSTER, Column, rows
 from grafana.builders.panels.timelines import coded, states
 
 _MOST = 12
@@ -81,6 +81,7 @@ def limits() -> Row:
             ],
             [
                 Column("engine", "Engine", width=120),
+                HIDDEN_CLUSTER,
                 Column("node", "Node", link=NODE_LINK, width=110),
                 Column("phase", "Phase", width=66),
                 Column("confidence", "Known from", width=105),

@@ -52,6 +52,7 @@ def workers() -> Row:
             ],
             [
                 Column("worker", "Worker"),
+                Column("cluster", "Cluster", width=80),
                 Column("node", "Node", link=NODE_LINK),
                 Column("A", "Restarts", decimals=0, width=90),
                 Column("B", "Alive for", unit="dtdhms", width=110),

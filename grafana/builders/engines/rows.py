@@ -70,6 +70,7 @@ def ranking() -> Row:
             ],
             [
                 Column("engine", "Engine"),
+                Column("cluster", "Cluster"),
                 Column("node", "Node", link=NODE_LINK),
                 Column("role", "Role", width=70),
                 Column("model_name", "Model"),

@@ -49,6 +49,7 @@ def known_by() -> Row:
             ],
             [
                 Column("engine", "Engine", link=ENGINE_LINK),
+                Column("cluster", "Cluster"),
                 Column("node", "Node", link=NODE_LINK),
                 Column("kind", "Kind", width=100),
                 Column("version", "Version", width=100),

@@ -11,7 +11,7 @@ from grafana.builders.node.queries import (
     mean,
     rate,
 )
-from grafana.builders.panels.board import ENGINE_LINK, Row
+from grafana.builders.panels.board import ENGINE_OF_CHOSEN_NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import QUARTER, THIRD
 from grafana.builders.panels.palette import PHASES, ROLE_TONES, THROTTLING, UNITS
@@ -178,7 +178,7 @@ def assignments() -> Row:
                 Column("index", "GPU", width=60),
                 Column("gpu", "UUID"),
                 Column("gpu_name", "Kind"),
-                Column("engine", "Engine", link=ENGINE_LINK),
+                Column("engine", "Engine", link=ENGINE_OF_CHOSEN_NODE_LINK),
                 Column("role", "Role"),
                 Column("source", "Source"),
                 Column("confidence", "Confidence"),

@@ -47,7 +47,8 @@ def _nodes(title: str, role: str, legend: str, none: str) -> Any:
         [Ask(f"max by (cluster, node, role) ({busy} and on ({labels}) ({chosen}))", legend)],
         link=(
             "Open this node",
-            f"/d/{UIDS['node']}?var-node=${{__field.labels.node}}&${{__url_time_range}}",
+            f"/d/{UIDS['node']}?var-node=${{__field.labels.node}}"
+            "&var-cluster=${__field.labels.cluster}&${__url_time_range}",
         ),
         width=HALF,
         height=8,

@@ -15,7 +15,7 @@ from grafana.builders.node.queries import (
     main_use,
     rate,
 )
-from grafana.builders.panels.board import ENGINE_LINK, Row
+from grafana.builders.panels.board import ENGINE_OF_CHOSEN_NODE_LINK, Row
 from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import THIRD
 from grafana.builders.panels.limits import UNATTRIBUTED_SHARE, WATERMARK_SECONDS
@@ -142,7 +142,7 @@ def gpus() -> Row:
             [
                 Column("index", "GPU", width=60),
                 Column("end", "UUID …", width=80),
-                Column("engine", "Engine", link=ENGINE_LINK),
+                Column("engine", "Engine", link=ENGINE_OF_CHOSEN_NODE_LINK),
                 Column("C", "Prefill", width=125, bar=BLUE),
                 Column("D", "Decode", width=125, bar=ORANGE),
                 Column("E", "Idle", width=125, bar=GREY),

@@ -20,11 +20,18 @@ UIDS = {
     "capacity": "disagg-capacity",
     "exporter": "disagg-exporter",
 }
-CLUSTER_LINK = f"/d/{UIDS['cluster']}?var-cluster=${{__data.fields.Cluster}}&${{__url_time_range}}"
-NODE_LINK = f"/d/{UIDS['node']}?var-node=${{__data.fields.Node}}&${{__url_time_range}}"
-ENGINE_LINK = f"/d/{UIDS['engines']}?var-engine=${{__data.fields.Engine}}&${{__url_time_range}}"
-MODEL_LINK = f"/d/{UIDS['engines']}?var-model=${{__data.fields.Model}}&${{__url_time_range}}"
+_OF_CLUSTER = "var-cluster=${__data.fields.Cluster}"
+_OF_NODE = f"var-node=${{__data.fields.Node}}&{_OF_CLUSTER}"
+_ENGINES = f"/d/{UIDS['engines']}?var-engine=${{__data.fields.Engine}}"
+_TIME = "${__url_time_range}"
+CLUSTER_LINK = f"/d/{UIDS['cluster']}?{_OF_CLUSTER}&{_TIME}"
+NODE_LINK = f"/d/{UIDS['node']}?{_OF_NODE}&{_TIME}"
+ENGINE_LINK = f"{_ENGINES}&{_OF_NODE}&{_TIME}"
+ENGINE_OF_CHOSEN_NODE_LINK = f"{_ENGINES}&${{node:queryparam}}&${{cluster:queryparam}}&{_TIME}"
+MODEL_LINK = f"/d/{UIDS['engines']}?var-model=${{__data.fields.Model}}&{_OF_CLUSTER}&{_TIME}"
 RUNBOOK_LINK = "${runbooks}/${__data.fields.Alert}.md"
+"""Targets of links in tables, which need columns of these headers: an engine's name is unique on
+its node, a node's in its cluster."""
 Row = tuple[str, Sequence[Any]]
 
 

@@ -20,7 +20,8 @@ class Column:
     """A column; `source` is a label's name, or the letter of the query whose values it shows.
 
     `bar` draws a share from 0 to 1 as a bar of that colour, or in the colours of `steps`; `texts`
-    names values (value → text, colour); `link` is the target of a click on a value.
+    names values (value → text, colour); `link` is the target of a click on a value. A `hidden`
+    column is there for the links of others.
     """
 
     source: str
@@ -32,6 +33,7 @@ class Column:
     steps: Steps = ()
     texts: tuple[tuple[str, str, str], ...] = ()
     link: str = ""
+    hidden: bool = False
 
     @property
     def field(self) -> str:
@@ -47,6 +49,8 @@ class Column:
             said["decimals"] = self.decimals
         if self.width is not None:
             said["custom.width"] = self.width
+        if self.hidden:
+            said["custom.hidden"] = True
         if self.bar:
             said["custom.cellOptions"] = {"type": "gauge", "mode": "basic"}
             said["color"] = {"mode": "fixed", "fixedColor": self.bar}
@@ -62,6 +66,10 @@ class Column:
         if self.link:
             said["links"] = [{"title": f"Open {self.header}", "url": self.link}]
         return [value(name, each) for name, each in said.items()]
+
+
+HIDDEN_CLUSTER = Column("cluster", "Cluster", hidden=True)
+"""For tables without room for it: which cluster a node or engine is of."""
 
 
 def coloured_words(colours: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
