@@ -10,7 +10,7 @@ from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import QUARTER, THIRD
 from grafana.builders.panels.limits import FORECAST_ERROR, limit
 from grafana.builders.panels.palette import PHASES, PLANNED, ROLE_TONES, ROLES
-from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.queries import Ask, once
 from grafana.builders.panels.tables import Column, rows
 
 _GPUS = "disagg_plan_gpus"
@@ -27,7 +27,7 @@ def now() -> Row:
             "GPUs there",
             "GPUs that serve the model now, by role, as the planner knows them. Empty without a "
             "planner, or if it knows no engines.",
-            [Ask(f'sum by (role) ({_GPUS}{{{M}, kind="current"}})', "{{role}}")],
+            [Ask(_sum(_GPUS, f'{M}, kind="current"', "role"), "{{role}}")],
             decimals=0,
             colours=ROLES,
             none=_NO_PLAN,
@@ -36,7 +36,7 @@ def now() -> Row:
             "Needed in an hour",
             "GPUs needed in an hour to meet the latency targets in 90 % of the futures. Good: no "
             "more than are there.",
-            [Ask(f'sum by (role) ({_GPUS}{{{hour}, kind="needed", quantile="0.9"}})', "{{role}}")],
+            [Ask(_sum(_GPUS, f'{hour}, kind="needed", quantile="0.9"', "role"), "{{role}}")],
             decimals=0,
             colours=ROLES,
             none=_NO_PLAN,
@@ -45,7 +45,7 @@ def now() -> Row:
             "Planned in an hour",
             "GPUs that the plan recommends for an hour from now: those needed, within the planner "
             "file's bounds, kept for a while after need falls, and not moved for a small gain.",
-            [Ask(f'sum by (role) ({_GPUS}{{{hour}, kind="recommended"}})', "{{role}}")],
+            [Ask(_sum(_GPUS, f'{hour}, kind="recommended"', "role"), "{{role}}")],
             decimals=0,
             colours=ROLES,
             none=_NO_PLAN,
@@ -54,7 +54,7 @@ def now() -> Row:
             "Short in an hour",
             "GPUs missing in an hour to meet the targets in 90 % of the futures, if nothing is "
             "done. Good: 0.",
-            [Ask(f'sum by (role) ({_SHORT}{{{hour}, quantile="0.9"}})', "{{role}}")],
+            [Ask(_sum(_SHORT, f'{hour}, quantile="0.9"', "role"), "{{role}}")],
             decimals=0,
             steps=((None, "text"), (1, "orange")),
             none=_NO_PLAN,
@@ -94,7 +94,10 @@ def needed() -> Row:
     """GPUs of each role over time, and the whole plan as a table."""
     whole = f'{M}, horizon!=""'
     by = "role, gpu_name, horizon"
-    need = f"sum by ({by}) ({_GPUS}{{{whole}, kind=%s}})"
+
+    def need(kind: str) -> Ask:
+        return Ask(_sum(_GPUS, f"{whole}, kind={kind}", by))
+
     return "GPUs needed against those there", [
         _role("prefill"),
         _role("decode"),
@@ -105,11 +108,11 @@ def needed() -> Row:
             "the futures, recommended by the plan, and missing for 90 % of them if nothing is "
             "done. `disagg-node plan` gives the reasons. Empty without a plan.",
             [
-                Ask(need.replace("%s", '"needed", quantile="0.5"')),
-                Ask(need.replace("%s", '"needed", quantile="0.9"')),
-                Ask(need.replace("%s", '"needed", quantile="0.95"')),
-                Ask(need.replace("%s", '"recommended"')),
-                Ask(f'sum by ({by}) ({_SHORT}{{{whole}, quantile="0.9"}})'),
+                need('"needed", quantile="0.5"'),
+                need('"needed", quantile="0.9"'),
+                need('"needed", quantile="0.95"'),
+                need('"recommended"'),
+                Ask(_sum(_SHORT, f'{whole}, quantile="0.9"', by)),
             ],
             [
                 Column("role", "Role"),
@@ -129,14 +132,14 @@ def needed() -> Row:
 
 def wasted() -> Row:
     """The cost of doing nothing against the cost of following the plan."""
-    kinds = 'kind=~"current|recommended"'
+    of_kinds = f'{M}, kind=~"current|recommended"'
     return "What is wasted, and what is risked", [
         lines(
             "GPUs not needed",
             "GPUs held but not needed, averaged over all futures and the plan's horizon: if "
             "nothing is done, and if the plan is followed. The gap between the lines is what the "
             "plan would release. Good: both low, without seconds over target in the panel beside.",
-            [Ask(f"sum by (kind) (disagg_plan_idle_gpus{{{M}, {kinds}}})", "{{kind}}")],
+            [Ask(_sum("disagg_plan_idle_gpus", of_kinds, "kind"), "{{kind}}")],
             none="no plan",
             decimals=1,
             width=QUARTER,
@@ -147,7 +150,7 @@ def wasted() -> Row:
             "GPUs not needed lately",
             "Mean number of GPUs, by role, that the load of the last seven days did not need, as "
             "if today's GPUs had run all that time. Good: near 0. Empty where this is unknown.",
-            [Ask(f"sum by (role) (disagg_plan_wasted_gpus{{{M}}})", "{{role}}")],
+            [Ask(_sum("disagg_plan_wasted_gpus", M, "role"), "{{role}}")],
             none="no planner runs, or it has no data of the last week",
             decimals=1,
             width=QUARTER,
@@ -158,7 +161,7 @@ def wasted() -> Row:
             "Time over target to come",
             "Seconds of the plan's horizon in which some role has too few engines, averaged over "
             "all futures: if nothing is done, and if the plan is followed. Good: both near 0.",
-            [Ask(f"sum by (kind) (disagg_plan_over_target_seconds{{{M}, {kinds}}})", "{{kind}}")],
+            [Ask(_sum("disagg_plan_over_target_seconds", of_kinds, "kind"), "{{kind}}")],
             none="no plan",
             unit="s",
             width=QUARTER,
@@ -195,10 +198,10 @@ def _role(role: str) -> Any:
         "within the hour. Far above: GPUs to spare. Empty for roles that the model does not "
         "have.",
         [
-            Ask(f'sum ({_GPUS}{{{M}, role="{role}", kind="current"}})', "there"),
-            Ask(f'sum ({_GPUS}{{{hour}, kind="needed", quantile="0.95"}})', "needed, 95 %"),
-            Ask(f'sum ({_GPUS}{{{hour}, kind="needed", quantile="0.5"}})', "needed, 50 %"),
-            Ask(f'sum ({_GPUS}{{{hour}, kind="recommended"}})', "recommended"),
+            Ask(_sum(_GPUS, f'{M}, role="{role}", kind="current"'), "there"),
+            Ask(_sum(_GPUS, f'{hour}, kind="needed", quantile="0.95"'), "needed, 95 %"),
+            Ask(_sum(_GPUS, f'{hour}, kind="needed", quantile="0.5"'), "needed, 50 %"),
+            Ask(_sum(_GPUS, f'{hour}, kind="recommended"'), "recommended"),
         ],
         decimals=0,
         width=THIRD,
@@ -209,3 +212,7 @@ def _role(role: str) -> Any:
         dashed="there",
         runbooks=("DisaggPlanShort",),
     )
+
+
+def _sum(metric: str, matchers: str, by: str = "") -> str:
+    return f"sum {f'by ({by}) ' if by else ''}({once(metric, matchers)})"

@@ -9,7 +9,7 @@ from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import HALF, value
 from grafana.builders.panels.palette import GREY, PHASES
-from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.queries import Ask, once
 from grafana.builders.panels.tables import Column, rows
 
 _FORECAST = "disagg_forecast_tokens_per_second"
@@ -23,15 +23,18 @@ def foreseen() -> Row:
 
 def ahead() -> Row:
     """The current forecast by horizon, and what is undecided."""
-    said = f"sum by (phase, horizon) ({_FORECAST}{{{M}, quantile=%s}})"
-    asks = [Ask(said.replace("%s", f'"{each}"')) for each in ("0.05", "0.5", "0.9", "0.95")]
+
+    def said(quantile: str) -> Ask:
+        matchers = f'{M}, quantile="{quantile}"'
+        return Ask(f"sum by (phase, horizon) ({once(_FORECAST, matchers)})")
+
     return "Ahead", [
         rows(
             "Load to come",
             "Forecast tokens per second in the minute at each horizon: the load stays below the "
             "value with a probability of 5, 50, 90 and 95 %. A missing horizon is undecided, for "
             "the reason shown beside. Empty without a planner (docs/planner.md).",
-            asks,
+            [said(each) for each in ("0.05", "0.5", "0.9", "0.95")],
             [
                 Column("phase", "Phase", width=90),
                 Column("horizon", "Horizon", width=90),
@@ -67,7 +70,7 @@ def ahead() -> Row:
 def _band(phase: str) -> Any:
     def said(quantile: str) -> str:
         matchers = f'{M}, phase="{phase}", horizon="1h", quantile="{quantile}"'
-        return f"sum ({_FORECAST}{{{matchers}}} offset 1h)"
+        return f"sum ({once(_FORECAST, matchers, ' offset 1h')})"
 
     panel = lines(
         f"Load of {phase}",

@@ -6,7 +6,7 @@ from grafana.builders.cluster.queries import C, M, enough, ratio
 from grafana.builders.panels.board import MODEL_LINK, NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.palette import BLUE, GREEN, PHASES
-from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.queries import Ask, once
 from grafana.builders.panels.tables import Column, rows
 
 
@@ -89,6 +89,7 @@ def tables() -> Row:
     tokens = f"rate(disagg_node_phase_tokens_total{{{M}}}[5m])"
     seconds = f"rate(disagg_node_token_gpu_seconds_total{{{M}}}[5m])"
     gpu = "cluster_gpu:disagg_phase_gpu_seconds:rate5m"
+    held = once("disagg_node_role_gpus", C)
     by_model, by_gpu = "sum by (cluster, model_name)", "sum by (cluster, gpu_name)"
     return "By model and by kind of GPU, over 5 minutes", [
         rows(
@@ -131,7 +132,7 @@ def tables() -> Row:
                 Ask(f'{by_gpu} ({gpu}{{{C}, phase="prefill"}})'),
                 Ask(f'{by_gpu} ({gpu}{{{C}, phase="decode"}})'),
                 Ask(ratio(gpu, C, "cluster, gpu_name")),
-                Ask(f"{by_gpu} (disagg_node_role_gpus{{{C}}})"),
+                Ask(f"{by_gpu} ({held})"),
             ],
             [
                 Column("gpu_name", "GPU"),
@@ -152,6 +153,7 @@ def nodes() -> Row:
     """The busiest nodes, with links to them."""
     metric = "node:disagg_phase_gpu_seconds:rate1m"
     busy = f"{metric}{{{C}}}"
+    held = once("disagg_node_role_gpus", C)
     by_node = "sum by (cluster, node)"
     top = f"topk (20, {by_node} ({busy}))"
     kept = f"and on (cluster, node) {top}"
@@ -165,8 +167,8 @@ def nodes() -> Row:
                 Ask(f'{by_node} ({metric}{{{C}, phase="prefill"}}) {kept}'),
                 Ask(f'{by_node} ({metric}{{{C}, phase="decode"}}) {kept}'),
                 Ask(f"node:disagg_prefill_share:ratio_rate1m{{{C}}} {kept}"),
-                Ask(f"{by_node} (disagg_node_role_gpus{{{C}}}) {kept}"),
-                Ask(f"{by_node} ({busy}) / ({by_node} (disagg_node_role_gpus{{{C}}}) > 0) {kept}"),
+                Ask(f"{by_node} ({held}) {kept}"),
+                Ask(f"{by_node} ({busy}) / ({by_node} ({held}) > 0) {kept}"),
             ],
             [
                 Column("cluster", "Cluster"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from grafana.builders.engines.queries import BY, BY_ROLE, OTHERS, N, R, rate, top
+from grafana.builders.engines.queries import BY, BY_ROLE, EACH, OTHERS, N, R, rate, top
 from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import QUARTER
 from grafana.builders.panels.limits import limit
 from grafana.builders.panels.palette import QUEUES, ROLE_TONES
-from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.queries import Ask, once
 from grafana.builders.panels.tables import HIDDEN_CLUSTER, Column, rows
 
 _SLOWER = 1.25
@@ -39,7 +39,7 @@ def held_back() -> Row:
             "Good: engines of one role alike. Bad: an engine whose queue or prefill takes longer "
             "than its peers'. `disagg-node diagnose` says why.",
             [
-                Ask(f"{BY[:-1]}, role) (disagg_engine_info{{{R}}})"),
+                Ask(f"{EACH[:-1]}, role) (disagg_engine_info{{{R}}})"),
                 part("queue"),
                 part("prefill"),
                 part("kv_transfer"),
@@ -84,7 +84,7 @@ def held_back() -> Row:
             "for KV on its way. Good: few, and soon gone.",
             [
                 Ask(
-                    f"sum by (queue) (disagg_engine_kv_queue_requests{{{R}}})",
+                    f"sum by (queue) ({once('disagg_engine_kv_queue_requests', R)})",
                     "{{queue}}",
                 )
             ],

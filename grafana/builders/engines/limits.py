@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana.builders.engines.queries import BY, OTHERS, E, R, top_of_gauge
+from grafana.builders.engines.queries import EACH, OTHERS, E, R, top_of_gauge
 from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.limits import FULLNESS
@@ -17,7 +17,7 @@ _MOST = 12
 
 def limits() -> Row:
     """Capacity used, what bounds it, and the learned limits."""
-    most = f"max {BY[4:]}"
+    most = EACH
     bounds = coded(f"disagg_engine_bound_info{{{E}, %s}}", "bound", BOUNDS, "cluster, node, engine")
     used = f"avg_over_time(disagg_engine_capacity_used_ratio{{{R}}}[$__range] @ end())"
     there = f"last_over_time(disagg_engine_bound_info{{{E}}}[$__range] @ end())"

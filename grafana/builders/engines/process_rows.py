@@ -6,7 +6,7 @@ from grafana.builders.engines.queries import N, rate, rate_now
 from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.palette import BLUE, ORANGE, PHASES, WORKER_STATES
-from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.queries import Ask, once
 from grafana.builders.panels.tables import Column, rows
 from grafana.builders.panels.timelines import coded, states
 
@@ -44,7 +44,7 @@ def workers() -> Row:
             "How often each worker was restarted since its daemon began, and the age of its "
             "process. Good: 0 restarts. A young process among old ones has crashed.",
             [
-                Ask(f"sum by (cluster, node, worker) (disagg_worker_restarts_total{{{N}}})"),
+                Ask(f"max by (cluster, node, worker) (disagg_worker_restarts_total{{{N}}})"),
                 Ask(
                     f"time() - max by (cluster, node, worker)"
                     f" (disagg_worker_start_timestamp_seconds{{{N}}})"
@@ -75,7 +75,7 @@ def router() -> Row:
         for phase in ("prefill", "decode")
     )
     none = "no router here"
-    health = f"disagg_router_worker_health{{{N}}}"
+    health = once("disagg_router_worker_health", N)
     return "Router", [
         numbers(
             "Requests a second",
@@ -88,14 +88,14 @@ def router() -> Row:
             "Waiting for prefill",
             "Requests whose decode engine is chosen and that wait for their prefill to end. Bad: "
             "it grows while no prefill engine has requests waiting; an answer was lost.",
-            [Ask(f"sum (disagg_router_pending_requests{{{N}}})")],
+            [Ask(f"sum ({once('disagg_router_pending_requests', N)})")],
             decimals=0,
             none=none,
         ),
         numbers(
             "Engines held unhealthy",
             "Engines that the router considers unhealthy and sends no requests. Good: 0.",
-            [Ask(f"count({health}) - sum({health})")],
+            [Ask(f"count ({health}) - sum ({health})")],
             decimals=0,
             steps=((None, "green"), (1, "red")),
             none=none,
@@ -104,7 +104,7 @@ def router() -> Row:
         lines(
             "Requests at the engines",
             "Requests that the router has waiting or running at engines, by phase.",
-            [Ask(f"sum by (phase) (disagg_router_active_requests{{{N}}})", "{{phase}}")],
+            [Ask(f"sum by (phase) ({once('disagg_router_active_requests', N)})", "{{phase}}")],
             decimals=0,
             width=6,
             height=6,

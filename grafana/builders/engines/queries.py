@@ -8,6 +8,8 @@ N = 'cluster=~"$cluster", node=~"$node"'
 E = f'{N}, engine=~"$engine"'
 R = f'{E}, role=~"$role"'
 BY = "sum by (cluster, node, engine)"
+EACH = "max by (cluster, node, engine)"
+EACH_ROLE = "max by (cluster, node, engine, role)"
 BY_ROLE = "sum by (cluster, node, engine, role)"
 TOP = 3
 """Number of engines of each role with their own line: more are not legible."""
@@ -45,7 +47,7 @@ def top(expr: str, over_time: str = "") -> list[Ask]:
 def top_of_gauge(metric: str, matchers: str = R) -> list[Ask]:
     """`top` of a gauge of each engine."""
     gauge = f"{metric}{{{matchers}}}"
-    return top(f"{BY_ROLE} ({gauge})", f"{BY_ROLE} (avg_over_time({gauge}{_SHOWN}))")
+    return top(f"{EACH_ROLE} ({gauge})", f"{EACH_ROLE} (avg_over_time({gauge}{_SHOWN}))")
 
 
 def top_of_counter(metric: str) -> list[Ask]:

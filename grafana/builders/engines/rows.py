@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from grafana.builders.engines.queries import (
     BY,
+    EACH,
     OTHERS,
     E,
     R,
@@ -25,7 +26,7 @@ from grafana.builders.panels.palette import (
     ROLE_TONES,
     STEP_KINDS,
 )
-from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.queries import Ask, once
 from grafana.builders.panels.tables import Column, coloured_words, rows
 
 HEALTH = (("0", "down", "red"), ("1", "up", "green"), ("2", "asleep", "blue"))
@@ -33,14 +34,14 @@ HEALTH = (("0", "down", "red"), ("1", "up", "green"), ("2", "asleep", "blue"))
 
 def ranking() -> Row:
     """One row per engine; no header."""
-    gpus = f"count by (cluster, node, engine) (disagg_gpu_assignment_info{{{E}}})"
+    gpus = f"count by (cluster, node, engine) ({once('disagg_gpu_assignment_info', E)})"
     busy = f"{BY} ({rate_now('disagg_engine_gpu_seconds_total')})"
     time = f"{BY} ({rate_now('disagg_engine_step_seconds_total')})"
     steps = f"{BY} ({rate_now('disagg_engine_steps_total')})"
-    asleep = f"(max {BY[4:]} (disagg_engine_asleep{{{E}}}) == 1) * 2"
+    asleep = f"({EACH} (disagg_engine_asleep{{{E}}}) == 1) * 2"
 
     def requests(state: str) -> Ask:
-        return Ask(f'{BY} (disagg_engine_requests{{{R}, state="{state}"}})')
+        return Ask(f'{EACH} (disagg_engine_requests{{{R}, state="{state}"}})')
 
     def tokens(phase: str) -> Ask:
         matchers = f'{R}, phase="{phase}"'
@@ -55,12 +56,12 @@ def ranking() -> Row:
             "preempted), deferred only grows (KV does not arrive). Bound by `none` means there is "
             "room; the other values are explained below. Click a node for its GPUs.",
             [
-                Ask(f"{BY[:-1]}, role, model_name) (disagg_engine_info{{{R}}})"),
-                Ask(f"{asleep} or {BY} (disagg_engine_up{{{E}}})"),
-                Ask(f"max {BY[4:]} (disagg_engine_capacity_used_ratio{{{R}}})"),
-                Ask(f"{BY[:-1]}, bound) (disagg_engine_bound_info{{{E}}})"),
+                Ask(f"{EACH[:-1]}, role, model_name) (disagg_engine_info{{{R}}})"),
+                Ask(f"{asleep} or {EACH} (disagg_engine_up{{{E}}})"),
+                Ask(f"{EACH} (disagg_engine_capacity_used_ratio{{{R}}})"),
+                Ask(f"{EACH[:-1]}, bound) (disagg_engine_bound_info{{{E}}})"),
                 Ask(f"{busy} / {gpus}"),
-                Ask(f"{BY} (disagg_engine_kv_cache_usage_ratio{{{R}}})"),
+                Ask(f"{EACH} (disagg_engine_kv_cache_usage_ratio{{{R}}})"),
                 requests("running"),
                 requests("waiting"),
                 requests("deferred"),

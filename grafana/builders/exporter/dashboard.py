@@ -13,7 +13,7 @@ from grafana.builders.panels.board import CLUSTER, Row, board, choice
 from grafana.builders.panels.charts import numbers
 from grafana.builders.panels.frame import QUARTER
 from grafana.builders.panels.limits import WATERMARK_SECONDS
-from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.queries import Ask, once
 
 NODE = choice("node", "Node", 'label_values(disagg_build_info{cluster=~"$cluster"}, node)')
 JOB = choice("job", "Job", "label_values(disagg_build_info, job)", everything=None)
@@ -54,7 +54,7 @@ def _now() -> Row:
             "listed below.",
             [
                 Ask(
-                    f"count (disagg_collector_success{{{N}}} == 0)"
+                    f"count ({once('disagg_collector_success', N)} == 0)"
                     f" or 0 * count (disagg_collector_success{{{N}}})"
                 )
             ],
@@ -90,7 +90,7 @@ def _now() -> Row:
             "Simulated nodes",
             "Nodes with simulated devices or engines: none of their values is a measurement. Good "
             "in production: 0.",
-            [Ask(f"count (disagg_simulated_info{{{N}}}) or vector(0)")],
+            [Ask(f"count ({once('disagg_simulated_info', N)}) or vector(0)")],
             decimals=0,
             width=QUARTER,
             steps=((None, "green"), (1, "yellow")),
@@ -100,7 +100,7 @@ def _now() -> Row:
             "Engines whose metrics page is of a version that we have not checked: its values may "
             "mean something else. Engines that do not report their version are not counted. Good: "
             "0.",
-            [Ask(f"count (disagg_engine_version_known{{{N}}} == 0) or vector(0)")],
+            [Ask(f"count ({once('disagg_engine_version_known', N)} == 0) or vector(0)")],
             decimals=0,
             width=QUARTER,
             steps=((None, "green"), (1, "yellow")),

@@ -18,7 +18,7 @@ from grafana.builders.panels.palette import (
     VIOLET,
     YELLOW,
 )
-from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.queries import Ask, once
 
 MOST = 5
 """Number of nodes or engines with their own line: more are not legible."""
@@ -81,7 +81,7 @@ def accounting() -> Row:
             "`role` are estimates; `none`: the GPUs' busy time is attributed to no engine.",
             [
                 Ask(
-                    f"count by (method, split) (disagg_attribution_info{{{N}}})",
+                    f"count by (method, split) ({once('disagg_attribution_info', N)})",
                     "{{method}}, {{split}}",
                 )
             ],

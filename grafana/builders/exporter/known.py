@@ -8,7 +8,7 @@ from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import THIRD
 from grafana.builders.panels.limits import RESIDUAL_RATIO, limit
 from grafana.builders.panels.palette import GREEN, PINK, RED, TEAL
-from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.queries import Ask, once
 from grafana.builders.panels.tables import Column, coloured_words, rows
 
 METHODS = {
@@ -30,7 +30,7 @@ def known_by() -> Row:
     off = f"disagg_attribution_residual_ratio{{{N}}}"
     error = f"by (cluster, node, engine) ({off})"
     worst = f"topk({MOST}, max by (cluster, node, engine) (max_over_time({off}[$__range] @ end())))"
-    roles = f"disagg_gpu_assignment_info{{{N}}}"
+    roles = once("disagg_gpu_assignment_info", N)
     return "How it is known", [
         rows(
             "Attribution of each engine",
@@ -106,7 +106,7 @@ def known_by() -> Row:
             "How many engines run each version. Good: few rows. On a version that we have not "
             "checked, a metric name may mean something else: *Unknown versions* above counts "
             "those.",
-            [Ask(f"count by (kind, version) (disagg_engine_info{{{N}}})")],
+            [Ask(f"count by (kind, version) ({once('disagg_engine_info', N)})")],
             [
                 Column("kind", "Kind"),
                 Column("version", "Version"),

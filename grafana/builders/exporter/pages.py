@@ -7,7 +7,7 @@ from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import HALF, THIRD
 from grafana.builders.panels.palette import GREEN, RED
-from grafana.builders.panels.queries import Ask
+from grafana.builders.panels.queries import Ask, once
 from grafana.builders.panels.tables import Column, rows
 from grafana.builders.panels.timelines import states
 
@@ -48,7 +48,7 @@ def collectors() -> Row:
                     "time() - min by (collector)"
                     f" (disagg_collector_last_success_timestamp_seconds{{{N}}})"
                 ),
-                Ask(f"count by (collector) (disagg_collector_success{{{N}}})"),
+                Ask(f"count by (collector) ({once('disagg_collector_success', N)})"),
             ],
             [
                 Column("collector", "Collector"),
@@ -108,7 +108,7 @@ def scrapes() -> Row:
         rows(
             "Versions of disagg-node",
             "How many nodes run each version. Good: one row, or two during a roll-out.",
-            [Ask(f"count by (version) (disagg_build_info{{{N}}})")],
+            [Ask(f"count by (version) ({once('disagg_build_info', N)})")],
             [Column("version", "Version"), Column("A", "Nodes", decimals=0)],
             none="no node is scraped",
             sort="Nodes",
@@ -125,8 +125,8 @@ def scrapes() -> Row:
                 ),
                 Ask(f"max by (cluster, node) (scrape_duration_seconds{{{J}}})"),
                 Ask(f"min by (cluster, node) (disagg_collector_success{{{N}}})"),
-                Ask(f"sum by (cluster, node) (disagg_worker_restarts_total{{{N}}})"),
-                Ask(f"sum by (cluster, node) (disagg_lost_records_total{{{N}}})"),
+                Ask(f"sum by (cluster, node) ({once('disagg_worker_restarts_total', N)})"),
+                Ask(f"sum by (cluster, node) ({once('disagg_lost_records_total', N)})"),
             ],
             [
                 Column("cluster", "Cluster"),

@@ -15,7 +15,7 @@ from grafana.builders.panels.board import ENGINE_OF_CHOSEN_NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import QUARTER, THIRD
 from grafana.builders.panels.palette import PHASES, ROLE_TONES, THROTTLING, UNITS
-from grafana.builders.panels.queries import Ask, each
+from grafana.builders.panels.queries import Ask, each, once
 from grafana.builders.panels.tables import Column, rows
 
 
@@ -76,8 +76,8 @@ def devices() -> Row:
             [
                 Ask(
                     by_role(
-                        f"disagg_gpu_memory_used_bytes{{{G}}}"
-                        f" / on (gpu) (disagg_gpu_memory_total_bytes{{{G}}} > 0)"
+                        f"{once('disagg_gpu_memory_used_bytes', G)}"
+                        f" / on (gpu) ({once('disagg_gpu_memory_total_bytes', G)} > 0)"
                     ),
                     BY_ROLE,
                 )

@@ -6,7 +6,8 @@ from grafana.builders.panels.palette import PHASES
 
 N = 'cluster=~"$cluster", node="$node"'
 G = f'{N}, gpu=~"$gpu"'
-SHORT = f'label_replace(disagg_gpu_info{{{G}}}, "end", "$1", "gpu", ".*(.{{4}})")'
+_INDEX = f"topk by (gpu) (1, max by (gpu, index) (disagg_gpu_info{{{G}}}))"
+SHORT = f'label_replace({_INDEX}, "end", "$1", "gpu", ".*(.{{4}})")'
 """A GPU's index and the end of its UUID; slices of one GPU share the index."""
 BOTH = ("prefill", "decode")
 OBSERVED = (*BOTH, "idle", "unattributed")
@@ -42,7 +43,7 @@ def in_phase(phase: str) -> str:
 def mean(metric: str, sensor: str = "") -> str:
     """The mean of a gauge's samples in each interval of the panel, per GPU."""
     one = f'{G}, sensor="{sensor}"' if sensor else G
-    return by_role(f"avg_over_time({metric}{{{one}}}[$__rate_interval])")
+    return by_role(f"max by (gpu) (avg_over_time({metric}{{{one}}}[$__rate_interval]))")
 
 
 def main_use() -> str:

@@ -20,7 +20,7 @@ from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import THIRD
 from grafana.builders.panels.limits import UNATTRIBUTED_SHARE, WATERMARK_SECONDS
 from grafana.builders.panels.palette import BLUE, GREY, ORANGE, PHASES, REASONS, ROLES
-from grafana.builders.panels.queries import Ask, each
+from grafana.builders.panels.queries import Ask, each, once
 from grafana.builders.panels.tables import Column, rows
 from grafana.builders.panels.timelines import states
 
@@ -28,6 +28,7 @@ from grafana.builders.panels.timelines import states
 def now() -> Row:
     """Current figures; no header."""
     gpus_by_role, others = "disagg_node_role_gpus", f'{N}, role!~"prefill|decode"'
+    in_phase_here, one_role = f'{N}, phase="%s"', f'{N}, role="%s"'
     phases, unexplained = "disagg_node_phase_seconds_total", f'{N}, phase="unattributed"'
     return "", [
         numbers(
@@ -50,7 +51,7 @@ def now() -> Row:
         numbers(
             "Busy GPUs now",
             "GPUs' worth of work over the last seconds, by phase; provisional.",
-            each(BOTH, f'sum (disagg_node_busy_gpus{{{N}, phase="%s"}})'),
+            each(BOTH, f"sum ({once('disagg_node_busy_gpus', in_phase_here)})"),
             decimals=1,
             colours=PHASES,
             none="not scraped",
@@ -59,8 +60,8 @@ def now() -> Row:
             "GPUs by role",
             "How many GPUs have each role now. `none`: no engine that is ready.",
             [
-                *each(BOTH, f'sum ({gpus_by_role}{{{N}, role="%s"}})'),
-                Ask(f"sum by (role) ({gpus_by_role}{{{others}}}) > 0", "{{role}}"),
+                *each(BOTH, f"sum ({once(gpus_by_role, one_role)})"),
+                Ask(f"sum by (role) ({once(gpus_by_role, others)}) > 0", "{{role}}"),
             ],
             decimals=0,
             colours=ROLES,

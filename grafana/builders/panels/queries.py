@@ -13,6 +13,9 @@ from grafana_foundation_sdk.cog.variants import Dataquery
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from disagg_exporter.metrics.table import FAMILIES
+
+_LABELS = {family.name: family.labels for family in FAMILIES}
 DATASOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 
@@ -22,6 +25,16 @@ class Ask:
 
     expr: str
     legend: str = ""
+
+
+def once(metric: str, matchers: str, offset: str = "") -> str:
+    """The values of a gauge, each once, whatever pod and address they were scraped from.
+
+    While a daemon or planner is replaced in Kubernetes, there are the series of the old and of the
+    new pod: a sum of them would be twice as much.
+    """
+    labels = dict.fromkeys(("cluster", "node", *_LABELS[metric]))
+    return f"max by ({', '.join(labels)}) ({metric}{{{matchers}}}{offset})"
 
 
 def each(names: Iterable[str], expr: str) -> list[Ask]:
