@@ -16,7 +16,13 @@ from support.prometheus_query import query
 pytestmark = pytest.mark.prometheus
 
 WITHOUT_DATA = {"Alerts that fire": "all is well", "GPUs for mixed": "the model has two pools"}
-CHOICES = {"cluster": "east", "model": "llama", "__rate_interval": "30s", "__range": "5m"}
+CHOICES = {
+    "cluster": "east",
+    "model": "llama",
+    "namespace": "",
+    "__rate_interval": "30s",
+    "__range": "5m",
+}
 QUERIES = [each for each in queries("capacity") if each.panel not in WITHOUT_DATA]
 
 

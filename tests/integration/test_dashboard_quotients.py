@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from support.dashboards import CHOICES
 from support.panel_values import check
 
 pytestmark = pytest.mark.prometheus
@@ -69,8 +70,8 @@ def test_the_error_rate_counts_engine_errors_only_without_a_frontend(tmp_path: P
     check(tmp_path, told, {"Error rate": [('{reason="error"}', 1 / 20)]})
 
 
-def test_wasted_and_missing_gpus_are_summed_over_the_namespaces_of_a_model(tmp_path: Path) -> None:
-    of = 'role="decode",model_name=".+",cluster="c",engine_namespace='
+def test_wasted_and_missing_gpus_are_those_of_the_chosen_namespace(tmp_path: Path) -> None:
+    of = 'role="decode",model_name="m",cluster="c",engine_namespace='
     short = 'disagg_plan_shortfall_gpus{gpu_name="H",horizon="1h",quantile="0.9"'
     told = {
         f'disagg_plan_wasted_gpus{{{of}"a"}}': "2x40",
@@ -83,5 +84,6 @@ def test_wasted_and_missing_gpus_are_summed_over_the_namespaces_of_a_model(tmp_p
     check(
         tmp_path,
         told,
-        {"GPUs not needed lately": [('{role="decode"}', 5.0)], "The plan": [(kind, 5.0)]},
+        {"GPUs not needed lately": [('{role="decode"}', 3.0)], "The plan": [(kind, 4.0)]},
+        CHOICES | {"cluster": "c", "model": "m", "namespace": "b"},
     )

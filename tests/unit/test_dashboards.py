@@ -91,6 +91,18 @@ def test_every_label_that_a_query_matches_exists_on_its_metric(name: str) -> Non
 
 
 @every_dashboard
+def test_quantiles_are_not_added_over_clusters_or_namespaces(name: str) -> None:
+    """A sum of 95 % quantiles is not the 95 % quantile of the sum."""
+    own = {"cluster", "engine_namespace", "model_name"}
+
+    for query in queries(name):
+        for matchers in re.findall(r"\{([^}]*quantile=[^}]*)\}", query.expr):
+            chosen = set(re.findall(r'(\w+)="', matchers))
+            kept = re.match(r"\w+ by \(([^)]*)\)", query.expr)
+            assert {*chosen, *(kept[1].split(", ") if kept else ())} >= own, query
+
+
+@every_dashboard
 def test_a_rate_over_a_minute_falls_back_to_five(name: str) -> None:
     """Scraped once a minute, a series has a single sample in most windows of a minute."""
     for query in queries(name):

@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 from grafana.builders.capacity import gpus, load
-from grafana.builders.capacity.queries import C
+from grafana.builders.capacity.queries import LOAD, C
 from grafana.builders.panels import annotations as marks
 from grafana.builders.panels.alerts import alerts
-from grafana.builders.panels.board import CLUSTER, board, choice
+from grafana.builders.panels.board import board, choice
 
-MODEL = choice(
-    "model",
-    "Model",
-    f"label_values(disagg_forecast_tokens_per_second{{{C}}}, model_name)",
+CLUSTER = choice("cluster", "Cluster", f"label_values({LOAD}, cluster)", several=False)
+MODEL = choice("model", "Model", f"label_values({LOAD}{{{C}}}, model_name)", several=False)
+NAMESPACE = choice(
+    "namespace",
+    "Namespace",
+    f'label_values({LOAD}{{{C}, model_name="$model"}}, engine_namespace)',
     several=False,
 )
 
@@ -29,7 +31,7 @@ def dashboard() -> dict[str, Any]:
         "disagg-node / Capacity",
         "The load of prefill and decode in the coming hours, the GPUs that each phase needs for "
         "it against those there are, and how accurate forecasts were. Needs a planner.",
-        variables=[CLUSTER, MODEL],
+        variables=[CLUSTER, MODEL, NAMESPACE],
         rows=[
             gpus.now(),
             load.foreseen(),

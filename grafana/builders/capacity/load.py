@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders.capacity.queries import M
+from grafana.builders.capacity.queries import LOAD, M
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import HALF, value
@@ -13,7 +13,6 @@ from grafana.builders.panels.queries import Ask, once
 from grafana.builders.panels.tables import Column, rows
 
 _FORECAST = "disagg_forecast_tokens_per_second"
-_LOAD = "cluster_model_namespace:disagg_phase_tokens:rate1m"
 
 
 def foreseen() -> Row:
@@ -79,7 +78,7 @@ def _band(phase: str) -> Any:
         "often outside; plans are equally wrong. If only the load is shown, no planner ran an "
         "hour earlier.",
         [
-            Ask(f'sum ({_LOAD}{{{M}, phase="{phase}"}})', phase),
+            Ask(f'sum ({LOAD}{{{M}, phase="{phase}"}})', phase),
             Ask(said("0.95"), "95 %"),
             Ask(said("0.5"), "median"),
             Ask(said("0.05"), "5 %"),
