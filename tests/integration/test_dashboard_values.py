@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.dashboards import CHOICES
-from support.panel_values import check
+from support.dashboards import CHOICES, filled, queries
+from support.panel_values import check, evaluate
 
 pytestmark = pytest.mark.prometheus
 
@@ -72,3 +72,45 @@ def test_the_table_of_engines_is_full_at_every_scrape_interval(
     row = [(f'{{{ENGINE}"a"}}', 7.0)]
     scrape = f"{scrape_seconds}s"
     check(tmp_path, told, {"Engines, the fullest first": row}, scrape=scrape)
+
+
+def test_requests_are_those_of_the_best_source_that_counts_any_now(tmp_path: Path) -> None:
+    """As in the rules. A frontend that is not on the users' path counts 0; an idle model has 0."""
+    source = 'disagg_request_ends_total{engine_namespace="n",cluster="c",reason="stop",model_name='
+    told = {
+        f'{source}"bypassed",source="frontend"}}': "5x40",
+        f'{source}"bypassed",source="router"}}': "0+30x40",
+        f'{source}"bypassed",source="engine"}}': "0+60x40",
+        f'{source}"told",source="frontend"}}': "0+15x40",
+        f'{source}"told",source="engine"}}': "0+60x40",
+        f'{source}"direct",source="frontend"}}': "5x40",
+        f'{source}"direct",source="router"}}': "7x40",
+        f'{source}"direct",source="engine"}}': "0+60x40",
+    }
+    ends = next(each for each in queries("cluster") if "disagg_request_ends" in each.expr)
+
+    for model, rate in (("bypassed", 2.0), ("told", 1.0), ("direct", 4.0), (".+", 7.0)):
+        asked = filled(ends.expr, {**CHOICES, "model": model})
+        evaluate(tmp_path, told, {asked: [("{}", rate)]})
+
+
+def test_requests_of_an_idle_model_are_0(tmp_path: Path) -> None:
+    source = 'disagg_request_ends_total{engine_namespace="n",cluster="c",reason="stop",model_name='
+    told = {f'{source}"m",source="{each}"}}': "5x40" for each in ("frontend", "router")}
+    ends = next(each for each in queries("cluster") if "disagg_request_ends" in each.expr)
+
+    evaluate(tmp_path, told, {ends.text: [("{}", 0.0)]})
+
+
+def test_refusals_by_engines_do_not_count_where_a_frontend_counts_requests(tmp_path: Path) -> None:
+    """It may have sent them to another engine."""
+    of = 'engine_namespace="n",cluster="c",model_name='
+    told = {
+        f'disagg_request_arrivals_total{{{of}"m",source="frontend"}}': "0+60x40",
+        f'disagg_request_rejections_total{{{of}"m",source="frontend",reason="overload"}}': "3x40",
+        f'disagg_request_rejections_total{{{of}"m",source="engine",reason="overload"}}': "0+15x40",
+        f'disagg_request_rejections_total{{{of}"o",source="engine",reason="overload"}}': "0+30x40",
+    }
+    refused = next(each for each in queries("cluster") if "disagg_request_rej" in each.expr)
+
+    evaluate(tmp_path, told, {refused.text: [("{}", 2.0)]})

@@ -27,7 +27,9 @@ def requests() -> Row:
             [
                 Ask(f"sum ({_best(arrivals)})", "arrive"),
                 Ask(f"sum ({_best(ends)})", "end"),
-                Ask(f"sum ({_best('disagg_request_rejections_total')})", "refused"),
+                Ask(
+                    f"sum ({_best('disagg_request_rejections_total', counts=arrivals)})", "refused"
+                ),
             ],
             unit="reqps",
             decimals=2,
@@ -76,7 +78,9 @@ def requests() -> Row:
             "Longer prompts need prefill GPUs, longer outputs need decode GPUs.",
             [
                 Ask(
-                    f"sum ({_best(f'{family}_sum')}) / (sum ({_best(f'{family}_count')}) > 0)", name
+                    f"sum ({_best(f'{family}_sum', counts=f'{family}_count')})"
+                    f" / (sum ({_best(f'{family}_count')}) > 0)",
+                    name,
                 )
                 for family, name in ((prompts, "prompt"), (outputs, "output"))
             ],
@@ -89,25 +93,35 @@ def requests() -> Row:
     ]
 
 
-def _best(family: str, matchers: str = "", label: str = "") -> str:
+def _best(family: str, matchers: str = "", label: str = "", counts: str = "") -> str:
     """The rate of a family by model and `label`, from the best source that each model has.
 
-    A source is chosen per model, without `matchers`: a reason that the frontend never reported
-    must not be filled in from a router.
+    That is the first that counts any now, as in the recording rules: one that counts none is
+    silent, or not on these users' path. Whether it does is told by `counts`, the family itself if
+    empty, without `matchers`: a reason that the frontend never reported must not be filled in from
+    a router. A model of which none counts any shows the 0 of whichever is there.
     """
     by = f"sum by ({', '.join(filter(None, (_MODEL, label)))})"
     more = f", {matchers}" if matchers else ""
 
-    def told(source: str, more: str = "") -> str:
-        return f'rate({family}{{{N}{more}, source=~"{source}"}}[5m])'
+    def told(source: str, of: str = family, more: str = "") -> str:
+        return f'rate({of}{{{N}{more}, source=~"{source}"}}[5m])'
 
-    def unless_by(better: str) -> str:
-        return f" unless on ({_MODEL}) {told(better)}"
+    def counting(source: str) -> str:
+        some = f"sum by ({_MODEL}) ({told(source, counts or family)}) > 0"
+        return f"({told(source)} and on ({_MODEL}) {some})" if counts else f"({some})"
 
-    return " or ".join(
-        (
-            f"{by} ({told('frontend', more)})",
-            f"{by} ({told('router', more)}{unless_by('frontend')})",
-            f"{by} ({told('engine|pools', more)}{unless_by('frontend|router')})",
+    def better(*sources: str) -> str:
+        return "".join(f" unless on ({_MODEL}) {counting(each)}" for each in sources)
+
+    frontend, router = (f"{by} ({told(each, more=more)})" for each in ("frontend", "router"))
+    return (
+        " or ".join(
+            (
+                f"{frontend} and on ({_MODEL}) {counting('frontend')}",
+                f"{router} and on ({_MODEL}) {counting('router')}{better('frontend')}",
+                f"{by} ({told('engine|pools', more=more)}){better('frontend', 'router')}",
+            )
         )
+        + f" or on ({_MODEL}) 0 * {by} ({told('frontend|router', more=more)})"
     )
