@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.dashboards import CHOICES, filled, queries
+from support.dashboards import CHOICES, filled, marks, queries
 from support.panel_values import check, evaluate
 
 pytestmark = pytest.mark.prometheus
@@ -114,3 +114,20 @@ def test_refusals_by_engines_do_not_count_where_a_frontend_counts_requests(tmp_p
     refused = next(each for each in queries("cluster") if "disagg_request_rej" in each.expr)
 
     evaluate(tmp_path, told, {refused.text: [("{}", 2.0)]})
+
+
+def test_starts_of_daemons_are_marked_whatever_their_counters_do(tmp_path: Path) -> None:
+    """In the same series, and in that of a new pod; that of a planner is no daemon's."""
+    begun = 'process_start_time_seconds{job="disagg-node",cluster="c"'
+    told = {
+        f'{begun},node="restarted"}}': "100x37 580x4",
+        f'{begun},node="replaced",pod="a"}}': "100x35 stale",
+        f'{begun},node="replaced",pod="b"}}': "_x38 575x4",
+        f'{begun},node="steady"}}': "100x41",
+        f"{begun}}}": "580x41",
+    }
+    [starts] = [each for each in marks("exporter") if each.panel == "Daemon starts"]
+    asked = filled(starts.expr, {**CHOICES, "node": ".*"})
+
+    found = [('{cluster="c",node="restarted"}', 580.0), ('{cluster="c",node="replaced"}', 575.0)]
+    evaluate(tmp_path, told, {asked: found})

@@ -25,6 +25,7 @@ CHOICES = {
     "role": ".*",
     "job": "disagg-node",
     "__rate_interval": "30s",
+    "__rate_interval_ms": "30000",
     "__range": "5m",
 }
 """The values that Grafana would choose for the variables on the demo."""

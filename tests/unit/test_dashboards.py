@@ -91,6 +91,15 @@ def test_every_label_that_a_query_matches_exists_on_its_metric(name: str) -> Non
 
 
 @every_dashboard
+def test_marks_look_back_as_far_as_the_step_of_their_query(name: str) -> None:
+    """Grafana asks a hundred times over the time shown: a fixed window sees part of a day."""
+    for mark in marks(name):
+        assert not re.search(r"\[\d+\w\]|time\(\) - \d", mark.expr), mark
+        window = "$__rate_interval" in mark.expr
+        assert window or names_in(mark.expr) == {"ALERTS"}, mark
+
+
+@every_dashboard
 def test_quantiles_are_not_added_over_clusters_or_namespaces(name: str) -> None:
     """A sum of 95 % quantiles is not the 95 % quantile of the sum."""
     own = {"cluster", "engine_namespace", "model_name"}
@@ -333,7 +342,7 @@ def test_every_variable_used_is_defined(name: str) -> None:
     asked += [panel["title"] for panel in model["panels"]]
 
     used = set(re.findall(r"\$([a-z_]\w*)", " ".join(asked)))
-    assert used - {"__rate_interval", "__range"} <= offered
+    assert used - {"__rate_interval", "__rate_interval_ms", "__range"} <= offered
     assert {"datasource", "cluster"} <= offered
 
 

@@ -142,5 +142,5 @@ def dashboard() -> dict[str, Any]:
         variables=[CLUSTER, NODE, JOB],
         rows=[_now(), known_by(), coverage(), accounting(), collectors(), scrapes()],
         folded=[alerts(N)],
-        marks=[marks.alerts(N), marks.daemon_starts(N)],
+        marks=[marks.alerts(N), marks.daemon_starts(J)],
     )

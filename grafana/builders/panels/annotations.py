@@ -1,18 +1,23 @@
 """Annotations: events marked on the time axis.
 
-A window of two minutes holds two scrapes even at one scrape a minute.
+Their queries look back over `$__rate_interval`: four times the least step of 30 s, so that it holds
+two scrapes even at one scrape a minute, and longer than the step where that is wide, so that an
+event between two steps is seen when days are shown.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+_WINDOW = "$__rate_interval"
+_THROTTLED_SECONDS = 12
+
 
 def restarts(matchers: str, *, shown: bool = True) -> dict[str, Any]:
     """Worker restarts. It queries every worker: leave it off where there are many nodes."""
     return _mark(
         "Worker restarts",
-        f"increase(disagg_worker_restarts_total{{{matchers}}}[2m]) > 0",
+        f"increase(disagg_worker_restarts_total{{{matchers}}}[{_WINDOW}]) > 0",
         "Restart",
         "{{worker}} on {{node}} was started again",
         "red",
@@ -24,7 +29,7 @@ def moves(matchers: str) -> dict[str, Any]:
     """GPUs of a node that change their role."""
     return _mark(
         "Role changes",
-        f"changes(disagg_node_role_gpus{{{matchers}}}[2m]) > 0",
+        f"changes(disagg_node_role_gpus{{{matchers}}}[{_WINDOW}]) > 0",
         "Role change",
         "{{node}}: {{role}} gains or loses GPUs",
         "blue",
@@ -35,7 +40,7 @@ def pool_moves(matchers: str) -> dict[str, Any]:
     """Pools of a cluster that grow or shrink."""
     return _mark(
         "Pool sizes change",
-        f"changes(cluster_role:disagg_role_gpus:sum{{{matchers}}}[1m]) > 0",
+        f"changes(cluster_role:disagg_role_gpus:sum{{{matchers}}}[{_WINDOW}]) > 0",
         "Pool changes",
         "{{role}} gains or loses GPUs",
         "blue",
@@ -44,10 +49,10 @@ def pool_moves(matchers: str) -> dict[str, Any]:
 
 def throttling(matchers: str) -> dict[str, Any]:
     """GPUs throttled by heat or power supply. It queries every GPU: for single nodes only."""
-    held_back = f'{matchers}, reason=~"thermal|hw_slowdown"'
+    held_back = f'{{{matchers}, reason=~"thermal|hw_slowdown"}}'
     return _mark(
         "Throttled GPUs",
-        f"rate(disagg_gpu_throttle_seconds_total{{{held_back}}}[2m]) > 0.1",
+        f"increase(disagg_gpu_throttle_seconds_total{held_back}[{_WINDOW}]) > {_THROTTLED_SECONDS}",
         "Throttled",
         "{{gpu}} is held back: {{reason}}",
         "orange",
@@ -66,13 +71,16 @@ def alerts(matchers: str) -> dict[str, Any]:
 
 
 def daemon_starts(matchers: str) -> dict[str, Any]:
-    """Nodes whose counters were reset."""
-    idle = f'{matchers}, role="none", phase="idle"'
+    """Daemons that have just begun; their counters go on, and a new pod has series of its own.
+
+    A planner is none of a node.
+    """
+    begun = f'max by (cluster, node) (process_start_time_seconds{{{matchers}, node!=""}})'
     return _mark(
         "Daemon starts",
-        f"resets(disagg_node_phase_seconds_total{{{idle}}}[2m]) > 0",
+        f"{begun} > time() - $__rate_interval_ms / 1000",
         "Daemon start",
-        "the counters of {{node}} began anew",
+        "the daemon of {{node}} began",
         "semi-dark-green",
     )
 
