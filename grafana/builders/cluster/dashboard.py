@@ -18,7 +18,7 @@ from grafana.builders.cluster import work as cluster_work
 from grafana.builders.cluster.queries import C
 from grafana.builders.panels import annotations as marks
 from grafana.builders.panels.alerts import alerts
-from grafana.builders.panels.board import CLUSTER, board, choice
+from grafana.builders.panels.board import RECORDED_CLUSTER, board, choice
 
 MODEL = choice(
     "model",
@@ -40,7 +40,7 @@ def dashboard() -> dict[str, Any]:
         "disagg-node / Cluster",
         "What the cluster's GPUs do, which pools are short and what holds them back, how long "
         "users wait, and how GPU time is split between prefill and decode.",
-        variables=[CLUSTER, MODEL, NAMESPACE],
+        variables=[RECORDED_CLUSTER, MODEL, NAMESPACE],
         rows=[
             cluster_now.verdicts(),
             cluster_now.figures(),

@@ -7,7 +7,7 @@ from typing import Any
 from grafana.builders.panels import annotations as marks
 from grafana.builders.panels.alerts import alerts
 from grafana.builders.panels.annotations import firing
-from grafana.builders.panels.board import CLUSTER, CLUSTER_LINK, Row, board
+from grafana.builders.panels.board import CLUSTER_LINK, RECORDED_CLUSTER, Row, board
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.limits import FULLNESS, TTFT_SECONDS, limit
 from grafana.builders.panels.palette import BLUE, VERDICTS
@@ -29,7 +29,7 @@ def dashboard() -> dict[str, Any]:
         "disagg-node / Fleet",
         "One row per cluster: the verdict on its fullest model, its GPUs, its users' latency, its "
         "cost and its paging alerts.",
-        variables=[CLUSTER],
+        variables=[RECORDED_CLUSTER],
         rows=[_clusters(), _over_time()],
         folded=[alerts(C)],
         marks=[marks.alerts(C), marks.pool_moves(C), marks.restarts(C, shown=False)],

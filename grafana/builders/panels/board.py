@@ -54,6 +54,8 @@ def choice(
     return variable
 
 
+RECORDED_CLUSTER = choice("cluster", "Cluster", "label_values(cluster:disagg_gpus:sum, cluster)")
+"""For dashboards that read what is recorded, also where nodes' own series are not sent."""
 CLUSTER = choice("cluster", "Cluster", "label_values(disagg_build_info, cluster)")
 RUNBOOKS = parts.ConstantVariable("runbooks").label("Where the runbooks are").value("docs/runbooks")
 """Base of all links to runbooks; change it if they are published elsewhere."""
