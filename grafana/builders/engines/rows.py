@@ -70,9 +70,9 @@ def ranking() -> Row:
                 tokens("decode"),
             ],
             [
-                Column("engine", "Engine"),
-                Column("cluster", "Cluster"),
-                Column("node", "Node", link=NODE_LINK),
+                Column("engine", "Engine", width=120),
+                Column("cluster", "Cluster", width=80),
+                Column("node", "Node", link=NODE_LINK, width=110),
                 Column("role", "Role", width=70),
                 Column("model_name", "Model"),
                 Column("B", "Health", width=70, texts=HEALTH),
