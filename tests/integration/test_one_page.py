@@ -70,6 +70,33 @@ EVENTS: dict[str, tuple[list[Alert], list[Alert]]] = {
         ],
         [],
     ),
+    "a worker was given up, and users ask for its engine": (
+        [
+            ticket("WorkerFailed", node="a", worker="decode-0", state="failed"),
+            page("EngineDown", **engine("decode-0", "decode")),
+        ],
+        [
+            ticket("EnginePageUnreadable", node="a", worker="decode-0", collector="engine:decode-0"),
+            ticket("RouterWorkerUnhealthy", node="a", worker="decode-0"),
+        ],
+    ),
+    "a worker crashes over and over, and its engine hangs in between": (
+        [
+            ticket("WorkerCrashLoop", node="a", worker="decode-0"),
+            page("EngineStalled", **engine("decode-0", "decode")),
+        ],
+        [
+            ticket("WorkerDown", node="a", worker="decode-0"),
+            ticket("StepsUnheard", **engine("decode-0", "decode"), collector="steps:decode-0"),
+        ],
+    ),
+    "a node lost one GPU of eight, and another's worker is given up": (
+        [
+            ticket("GpuLost", node="a"),
+            ticket("WorkerFailed", node="a", worker="decode-5", state="failed"),
+        ],
+        [ticket("DevicesUnreadable", node="a", collector="nvml")],
+    ),
     "a node is gone, and all pools go on": (
         [ticket("NodeDown", node="a")],
         [ticket("NodeOffMedian", node="a"), ticket("GpuLost", node="a")],

@@ -272,6 +272,28 @@ def test_the_alertmanager_example_names_existing_alerts() -> None:
             assert any(re.fullmatch(pattern, name) for name in NAMES), pattern
 
 
+def test_a_ticket_of_the_alertmanager_example_holds_back_no_page() -> None:
+    config = yaml.safe_load((ALERTS / "alertmanager.yaml").read_text(encoding="utf-8"))
+
+    for rule in config["inhibit_rules"]:
+        sources, targets = _named(rule["source_matchers"]), _named(rule["target_matchers"])
+        if 'severity!~"page|critical"' not in rule["target_matchers"]:
+            tickets = {name for name in sources if ALERT[name]["labels"]["severity"] != "page"}
+            pages = {name for name in targets if ALERT[name]["labels"]["severity"] == "page"}
+            assert not (tickets and pages), (tickets, pages)
+
+
+def _named(matchers: list[str]) -> set[str]:
+    """Return the alerts whose names all matchers of an inhibition rule accept."""
+    found = set(NAMES)
+    for matcher in matchers:
+        label, how, pattern = re.fullmatch(r'(\w+)(!=|!~|=~|=)"(.+)"', matcher).groups()  # type: ignore[union-attr]
+        if label == "alertname":
+            wanted = not how.startswith("!")
+            found = {name for name in found if bool(re.fullmatch(pattern, name)) == wanted}
+    return found
+
+
 def test_the_bottleneck_alert_describes_every_action() -> None:
     told = ALERT["DisaggBottleneck"]["annotations"]["description"]
 
