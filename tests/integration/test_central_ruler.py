@@ -126,11 +126,12 @@ def test_a_central_ruler_alerts_on_a_stalled_engine_and_on_nothing_else(folder: 
         stack.enter_context(sending_prometheus(folder, store))
         stack.enter_context(ruler(folder, store))
 
-        stalled = ("DisaggEngineStalled", "hangs")
-        wait_for(lambda: stalled in firing(store), "the stalled engine", 90)
+        # It is the only engine of its pool.
+        told = {("DisaggEngineStalled", "hangs"), ("DisaggPoolReduced", "")}
+        wait_for(lambda: told <= firing(store), "the stalled engine and its pool", 90)
         # Missing nodes would have been alerted on by now.
         wait_for(lambda: query(store, "count_over_time(cluster:disagg_gpus:sum[1m]) > 11"), "11 s")
-        assert firing(store) == {stalled}
+        assert firing(store) == told
         assert query(store, 'up{job=~".*disagg-node.*"}')
         assert query(store, "disagg_gpu_power_watts") == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,10 @@ def ticket(name: str, **labels: str) -> Alert:
     return {"alertname": f"Disagg{name}", "severity": "ticket", **labels}
 
 
+def reduced(role: str) -> Alert:
+    return {"alertname": "DisaggPoolReduced", "severity": "info", "role": role, **M}
+
+
 def engine(name: str, role: str) -> Alert:
     return {"node": "a", "engine": name, "worker": name, "role": role, **M}
 
@@ -41,16 +46,39 @@ EVENTS: dict[str, tuple[list[Alert], list[Alert]]] = {
             page("RouterErrors", node="a", worker="prefill-0", phase="prefill", **M),
             page("TtftBurnFast", **M),
             ticket("TtftBurnSlow", **M),
+            reduced("prefill"),
         ],
     ),
     "one of two engines hangs": (
-        [page("EngineStalled", **engine("decode-0", "decode"))],
+        [page("EngineStalled", **engine("decode-0", "decode")), reduced("decode")],
         [
             page("RouterErrors", node="a", worker="decode-0", phase="decode"),
             page("PoolFull", role="decode", gpu_name="H", **M),
             page("ItlBurnFast", **M),
             ticket("PoolAtCapacity", role="decode", gpu_name="H", **M),
         ],
+    ),
+    "one of fifty engines is down, and users wait": (
+        [
+            page("EngineDown", **engine("decode-0", "decode")),
+            page("ItlBurnFast", **M),
+        ],
+        [ticket("ItlBurnSlow", **M)],
+    ),
+    "one of fifty engines hangs, and its pool is full": (
+        [
+            page("EngineStalled", **engine("decode-0", "decode")),
+            page("PoolFull", role="decode", gpu_name="H", **M),
+        ],
+        [page("ItlBurnFast", **M)],
+    ),
+    "half of a pool is down, and the other pool is full": (
+        [
+            page("EngineDown", **engine("decode-0", "decode")),
+            page("PoolFull", role="prefill", gpu_name="H", **M),
+            reduced("decode"),
+        ],
+        [page("TtftBurnFast", **M)],
     ),
     "a pool is full": (
         [page("PoolFull", role="prefill", gpu_name="H", **M)],
@@ -76,7 +104,9 @@ EVENTS: dict[str, tuple[list[Alert], list[Alert]]] = {
             page("EngineDown", **engine("decode-0", "decode")),
         ],
         [
-            ticket("EnginePageUnreadable", node="a", worker="decode-0", collector="engine:decode-0"),
+            ticket(
+                "EnginePageUnreadable", node="a", worker="decode-0", collector="engine:decode-0"
+            ),
             ticket("RouterWorkerUnhealthy", node="a", worker="decode-0"),
         ],
     ),
@@ -119,10 +149,14 @@ def states(pager: str) -> dict[str, str]:
 
 
 def send(pager: str, alerts: list[Alert]) -> None:
-    body = json.dumps([{"labels": labels} for labels in alerts]).encode()
+    post(f"{pager}/api/v2/alerts", [{"labels": labels} for labels in alerts])
+
+
+def post(url: str, content: object) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     kind = {"Content-Type": "application/json"}
-    opener.open(urllib.request.Request(f"{pager}/api/v2/alerts", body, kind), timeout=5).close()
+    body = json.dumps(content).encode()
+    opener.open(urllib.request.Request(url, body, kind), timeout=5).close()
 
 
 def answers(pager: str) -> bool:
@@ -147,6 +181,36 @@ def test_of_each_event_only_the_alert_nearest_to_the_cause_is_active(folder: Pat
         with contextlib.suppress(AssertionError):
             wait_for(lambda: states(pager) == expected, "what is held back", 30)
         assert states(pager) == expected
+
+
+@pytest.mark.usefixtures("alerting_programs")
+def test_a_silenced_engine_of_a_large_pool_mutes_no_latency_page(folder: Path) -> None:
+    down, slow = page("EngineDown", **engine("decode-0", "decode")), page("ItlBurnFast", **M)
+    expected = {
+        json.dumps(down, sort_keys=True): "suppressed",
+        json.dumps(slow, sort_keys=True): "active",
+    }
+    with alertmanager(folder, "http://127.0.0.1:9") as pager:
+        wait_for(lambda: answers(pager), "the Alertmanager")
+        silence(pager, "DisaggEngineDown")
+        send(pager, [down, slow])
+
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: states(pager) == expected, "the silence", 30)
+        assert states(pager) == expected
+
+
+def silence(pager: str, name: str) -> None:
+    now = datetime.now(UTC)
+    matcher = {"name": "alertname", "value": name, "isRegex": False, "isEqual": True}
+    wanted = {
+        "matchers": [matcher],
+        "startsAt": now.isoformat(),
+        "endsAt": (now + timedelta(hours=2)).isoformat(),
+        "createdBy": "a test",
+        "comment": "somebody works on it",
+    }
+    post(f"{pager}/api/v2/silences", wanted)
 
 
 def together(pager: str) -> list[set[str]]:

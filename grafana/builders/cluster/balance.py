@@ -129,6 +129,7 @@ def fullness() -> Row:
                 "DisaggPoolAtCapacity",
                 "DisaggPoolFilling",
                 "DisaggPoolVanished",
+                "DisaggPoolReduced",
             ),
         ),
         lines(
