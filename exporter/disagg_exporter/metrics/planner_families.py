@@ -80,4 +80,7 @@ PLANNER_FAMILIES: tuple[Family, ...] = (
            "shadow)."),
     Family("disagg_rebalance_shadow_moves_total", Data.PLANNER, _MODEL,
            "Moves that following all advice would have made."),
+    Family("disagg_planner_build_info", Data.PLANNER, ("version",),
+           "Which disagg-node the planner is. It has no disagg_build_info, by which nodes are "
+           "counted."),
 )

@@ -66,7 +66,7 @@ class PlannerState:
 def planner_rows(state: PlannerState | None, now_ns: int) -> MetricRows:
     """Return the rows of the planner's page; expired results are left out, health is not."""
     rows = MetricRows()
-    rows.set("disagg_build_info", 1, disagg_exporter.__version__)
+    rows.set("disagg_planner_build_info", 1, disagg_exporter.__version__)
     if state is None:
         return rows
     _write_lasting(rows, state)

@@ -119,7 +119,13 @@ def test_before_the_first_round_is_over_there_is_nothing_to_show() -> None:
     planner = Planner()
 
     assert planner.rounds.why_not_ready == "the first round is not over"
-    assert planner.names() == {"disagg_build_info"}
+    assert planner.names() == {"disagg_planner_build_info"}
+
+
+def test_a_planner_has_no_build_info_of_a_node(after_a_round: Planner) -> None:
+    """Alerts and dashboards count pages with `disagg_build_info` as nodes."""
+    assert "disagg_build_info" not in after_a_round.names()
+    assert set(after_a_round.samples("disagg_planner_build_info").values()) == {1.0}
 
 
 def test_a_scrape_during_a_round_finds_forecasts_with_their_health() -> None:
@@ -172,7 +178,7 @@ def test_a_failing_prometheus_is_reported_and_old_figures_expire() -> None:
 
     planner.now_ns = int(3.1 * EVERY_SECONDS * 1e9)
     assert planner.names() == {
-        *("disagg_build_info", "disagg_collector_success"),
+        *("disagg_planner_build_info", "disagg_collector_success"),
         *("disagg_collector_duration_seconds", "disagg_collector_last_success_timestamp_seconds"),
         "disagg_collector_unexpected_failures_total",
     }
