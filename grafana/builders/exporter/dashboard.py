@@ -34,6 +34,7 @@ def _now() -> Row:
                 "DisaggNoNodes",
                 "DisaggNodesGone",
                 "DisaggGpusMissing",
+                "DisaggGpusUnread",
                 "DisaggScrapeLabelMissing",
             ),
         ),
