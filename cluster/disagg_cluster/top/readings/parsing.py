@@ -275,11 +275,14 @@ def _identifies(key: str, value: str) -> bool:
 
 
 def _best(samples: Sequence[Sample]) -> list[Sample]:
-    """Samples of each model's best source: a sum over sources would count requests twice."""
+    """Samples of each model's best source: a sum over sources would count requests twice.
+
+    A source that has counted no request yet, as a frontend that is bypassed, comes last.
+    """
     sources: dict[PoolKey, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
         sources[pool_key(sample.labels)][sample.labels.get("source", "")].append(sample)
-    best = (min(each, key=_rank) for each in sources.values())
+    best = (min(each, key=lambda source: _rank(source, each[source])) for each in sources.values())
     return [
         sample
         for each, source in zip(sources.values(), best, strict=True)
@@ -287,8 +290,9 @@ def _best(samples: Sequence[Sample]) -> list[Sample]:
     ]
 
 
-def _rank(source: str) -> int:
-    return _SOURCES.index(source) if source in _SOURCES else len(_SOURCES)
+def _rank(source: str, samples: Sequence[Sample]) -> tuple[bool, int]:
+    has_counted = any(sample.value > 0 for sample in samples)
+    return not has_counted, _SOURCES.index(source) if source in _SOURCES else len(_SOURCES)
 
 
 def _users_first_token(series: Series) -> Histogram | None:

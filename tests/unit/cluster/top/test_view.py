@@ -96,6 +96,14 @@ def test_arrivals_of_a_model_are_counted_from_its_best_source_only() -> None:
     assert reading_of(rows, looks.AT).arrivals == 47
 
 
+def test_a_frontend_that_counted_nothing_does_not_hide_the_requests_of_engines() -> None:
+    rows = looks.a_node()
+    for source, count in (("engine", 100.0), ("frontend", 0.0)):
+        looks.add(rows, "disagg_request_arrivals_total", count, source=source, model_name="llama")
+
+    assert reading_of(rows, looks.AT).arrivals == 100
+
+
 def test_an_engine_with_a_changed_role_has_the_latency_of_its_current_role() -> None:
     def series(waits: int) -> looks.Rows:
         rows = looks.a_node()
