@@ -90,6 +90,7 @@ WITHOUT_SERIES = {
     "cluster:disagg_missing_nodes:sum": NOT_EXPECTED,
     "cluster:disagg_observed_gpus:ratio": NOT_EXPECTED,
     "node:disagg_expected_gpus:kubernetes": NOT_EXPECTED,
+    "cluster:disagg_gone_gpus:last7d": NO_NODE_AWAY,
     "node:disagg_away_gpus:last1h": NO_NODE_AWAY,
     "node_model_namespace_role:disagg_unseen_engines:last15m": NO_NODE_AWAY,
     "node_model_namespace_role:disagg_unseen_pool:info": NO_NODE_AWAY,
