@@ -17,8 +17,9 @@ from bench.planner_scale.engines import GPU_NAME
 from bench.planner_scale.recorded import DAY_SECONDS, DAYS, ENGINES, MINUTES
 
 from disagg_cluster.host.linear_algebra import one_thread
+from disagg_cluster.planner.advice.cluster_engines import engines_of
 from disagg_cluster.planner.advice.cluster_plan import cluster_plan
-from disagg_cluster.planner.advice.demands import DemandBuilder, engines_of
+from disagg_cluster.planner.advice.demands import DemandBuilder
 from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
 from disagg_cluster.planner.forecast.forecaster import SharedForecasts
 from disagg_cluster.planner.forecast.load_forecast import LoadForecast

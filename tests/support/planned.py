@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from disagg_cluster.planner.advice.demands import ClusterEngines
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries

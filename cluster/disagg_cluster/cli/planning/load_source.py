@@ -23,7 +23,7 @@ from disagg_cluster.cli.prometheus_access import (
 from disagg_exporter.errors import DisaggError
 
 if TYPE_CHECKING:
-    from disagg_cluster.planner.advice.demands import ClusterEngines
+    from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
     from disagg_cluster.planner.advice.interference import Interference
     from disagg_cluster.planner.history.load_history import LoadHistory
     from disagg_cluster.prometheus.prometheus_api import Prometheus
@@ -120,7 +120,7 @@ class LoadSource:
         Raises:
             PrometheusError: No answer, or a refusal.
         """
-        from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
+        from disagg_cluster.planner.advice.cluster_engines import ClusterEngines, engines_of
         from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
         from disagg_cluster.planner.capacity.learned.shape_reader import read_shapes
 
@@ -134,7 +134,7 @@ class LoadSource:
 
     def engines_and_interference(self, now_seconds: float) -> tuple[ClusterEngines, Interference]:
         """The running engines and their mixed steps' cost in the last day; raises as `engines`."""
-        from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
+        from disagg_cluster.planner.advice.cluster_engines import ClusterEngines, engines_of
         from disagg_cluster.planner.advice.interference import read_interference
         from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
         from disagg_cluster.planner.capacity.learned.shape_reader import read_shapes

@@ -16,7 +16,8 @@ from disagg_cluster.cli.planning.plot_option import plot_option, print_plot
 from disagg_cluster.cli.planning.progress import Progress
 
 if TYPE_CHECKING:
-    from disagg_cluster.planner.advice.demands import ClusterEngines, LoadScale
+    from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
+    from disagg_cluster.planner.advice.demands import LoadScale
     from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
     from disagg_cluster.planner.advice.separation_advice import ModelSeparation
     from disagg_cluster.planner.history.load_history import LoadKey

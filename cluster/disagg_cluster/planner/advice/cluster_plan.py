@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
-from disagg_cluster.planner.advice.demands import UNSCALED, ClusterEngines, DemandBuilder, LoadScale
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
+from disagg_cluster.planner.advice.demands import UNSCALED, DemandBuilder, LoadScale
 from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan, ModelPlan, UndecidedPlan
 from disagg_cluster.planner.plan.planner import plan

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Set
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts
-from disagg_cluster.planner.capacity.learned.cost_families import CostFamilies, CostKey
-from disagg_cluster.planner.capacity.learned.prometheus_costs import costs_of
-from disagg_cluster.planner.capacity.learned.request_shape import SHAPE_SECONDS, RequestShape
+from disagg_cluster.planner.capacity.learned.cost_families import CostKey
+from disagg_cluster.planner.capacity.learned.request_shape import SHAPE_SECONDS
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
@@ -26,9 +25,8 @@ from disagg_cluster.planner.forecast.load_forecast import LoadForecast, Undecide
 from disagg_cluster.planner.forecast.paths import LoadPaths, forecast_paths
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
-from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
+from disagg_cluster.planner.plan.model_demand import ModelDemand
 from disagg_cluster.planner.plan.worker_option import WorkerOption
-from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
 from disagg_cluster.planner.settings.sections import ModelSection, WorkerSection
 from disagg_exporter.model import Role
@@ -40,85 +38,6 @@ _ERROR_QUANTILES = (0.5, 0.9)
 _ERROR_LASTS_SECONDS = 3600.0
 _RECENT_SECONDS = 3600.0
 _LONGEST_SILENCE_SECONDS = 900.0
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterEngines:
-    """The engines that run, how many of each kind, and their observed step times.
-
-    `workers` are the same engines one by one; `downtime_seconds` is that of recent role changes.
-    `shapes` are the recent request shapes by name and namespace of a model.
-    """
-
-    running: Mapping[CostKey, int] = field(default_factory=dict)
-    costs: Mapping[CostKey, EngineCosts | UndecidedCapacity] = field(default_factory=dict)
-    workers: tuple[PoolWorker, ...] = ()
-    downtime_seconds: float | None = None
-    shapes: Mapping[tuple[str, str], RequestShape] = field(default_factory=dict)
-
-    def of_other_models(self, keys: Set[LoadKey]) -> tuple[RunningEngines, ...]:
-        """Engines of all other models."""
-        own = {(key.model_name, key.engine_namespace) for key in keys}
-        return tuple(
-            RunningEngines(kind.role, kind.gpu_name, kind.gpus, count)
-            for kind, count in sorted(self.running.items())
-            if (kind.model_name, kind.engine_namespace) not in own
-        )
-
-    def of_model(self, key: LoadKey) -> dict[CostKey, int]:
-        """How many engines of each kind a model has."""
-        return {
-            kind: count
-            for kind, count in self.running.items()
-            if (kind.model_name, kind.engine_namespace) == (key.model_name, key.engine_namespace)
-        }
-
-    def of_model_or_file(self, key: LoadKey, section: ModelSection) -> tuple[RunningEngines, ...]:
-        """The engines of a model; if no engine of any model is known, those in the planner file."""
-        if self.running:
-            return tuple(
-                RunningEngines(kind.role, kind.gpu_name, kind.gpus, count)
-                for kind, count in sorted(self.of_model(key).items())
-            )
-        return tuple(
-            RunningEngines(each.role, each.gpu_name, each.gpus, each.engines)
-            for each in section.workers
-            if each.engines
-        )
-
-    def unlearned(self, model_name: str, engine_namespace: str) -> tuple[str, ...]:
-        """Why step times of a model's engines are not known, for each kind without them."""
-        return tuple(
-            f"{key.role} engines on {key.gpus} x {key.gpu_name}: {costs.reason}"
-            for key, costs in sorted(self.costs.items(), key=lambda each: each[0])
-            if isinstance(costs, UndecidedCapacity)
-            and (key.model_name, key.engine_namespace) == (model_name, engine_namespace)
-        )
-
-
-def engines_of(
-    families: CostFamilies, shapes: Mapping[tuple[str, str], RequestShape] | None = None
-) -> ClusterEngines:
-    """The engines that run by the metrics that they export, and the measured request shapes."""
-    running = list(families.engines())
-    workers = tuple(
-        PoolWorker(
-            node=engine[1],
-            worker=engine[2],
-            kind=key,
-            supervised=families.supervised(engine),
-            requests=families.requests(engine),
-            capacity_used=families.capacity_used(engine),
-        )
-        for engine, key in running
-    )
-    return ClusterEngines(
-        Counter(key for _, key in running),
-        costs_of(families),
-        workers,
-        families.downtime_seconds(),
-        shapes or {},
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder, recent_base_mix
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
+from disagg_cluster.planner.advice.demands import DemandBuilder, recent_base_mix
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from disagg_cluster.planner.advice.demands import ClusterEngines
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
 from disagg_cluster.planner.advice.interference import Interference
 from disagg_cluster.planner.advice.recent_load import LEAST_REQUESTS, RecentLoad, recent_load
 from disagg_cluster.planner.advice.separation_costs import SeparationCosts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from disagg_cluster.planner.advice.demands import ClusterEngines
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts
 from disagg_cluster.planner.capacity.learned.learned_costs import LearnedCosts
 from disagg_cluster.planner.capacity.learned.profile_costs import ProfileCosts

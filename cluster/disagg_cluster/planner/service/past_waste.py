@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
+from disagg_cluster.planner.advice.demands import DemandBuilder
 from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit, past_split
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.plan.model_demand import RunningEngines

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
 from disagg_cluster.planner.advice.cluster_plan import check_one_cluster, cluster_plan
-from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
+from disagg_cluster.planner.advice.demands import DemandBuilder
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.forecast.forecaster import SharedForecasts
 from disagg_cluster.planner.history.load_history import LoadHistory

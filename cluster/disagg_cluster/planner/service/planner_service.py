@@ -17,7 +17,7 @@ from types import FrameType
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.service_manager import ServiceManager
 from disagg_cluster.nodefile.web.access import WebConfigWatch
-from disagg_cluster.planner.advice.demands import ClusterEngines, engines_of
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines, engines_of
 from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
 from disagg_cluster.planner.capacity.learned.shape_reader import read_shapes
 from disagg_cluster.planner.diagnose.evidence.families import FAMILIES

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
+from disagg_cluster.planner.advice.demands import DemandBuilder
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.moving.acting import Acting
 from disagg_cluster.planner.rebalance.decision import Move, Stay

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
+from disagg_cluster.planner.advice.demands import DemandBuilder
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.capacity.learned.request_shape import RequestShape
 from disagg_cluster.planner.capacity.request_mix import RequestMix

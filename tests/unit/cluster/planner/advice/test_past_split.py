@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
+from disagg_cluster.planner.advice.demands import DemandBuilder
 from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit, past_split
 from disagg_cluster.planner.advice.past_split_text import past_split_value, past_split_words
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey

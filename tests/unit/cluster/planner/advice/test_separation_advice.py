@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from disagg_cluster.planner.advice.demands import ClusterEngines
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
 from disagg_cluster.planner.advice.recent_load import recent_load
 from disagg_cluster.planner.advice.separation_advice import SeparationAdvisor, Today
 from disagg_cluster.planner.advice.separation_costs import SeparationCosts

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from disagg_cluster.planner.advice.demands import ClusterEngines, DemandBuilder
+from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
+from disagg_cluster.planner.advice.demands import DemandBuilder
 from disagg_cluster.planner.advice.plan_text import plan_text
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.history.history_request import HistoryRequest
@@ -360,11 +361,11 @@ def test_wasted_gpus_are_shown_by_role_and_follow_the_running_engines() -> None:
 def test_past_waste_is_evaluated_again_when_the_clock_is_set_back() -> None:
     (load,) = Prometheus().read(HistoryRequest(NOW - 24 * HOURS, NOW, STEP_SECONDS))
     waste = PastWaste(DemandBuilder(CONFIG), CONFIG)
-    first = waste.look_back([load], ClusterEngines(), NOW)
-    set_back = waste.look_back([load], ClusterEngines(), NOW - 6 * HOURS)
+    first = waste.evaluate([load], ClusterEngines(), NOW)
+    set_back = waste.evaluate([load], ClusterEngines(), NOW - 6 * HOURS)
 
     assert set_back[0] is not first[0]
-    assert waste.look_back([load], ClusterEngines(), NOW - 6 * HOURS)[0] is set_back[0]
+    assert waste.evaluate([load], ClusterEngines(), NOW - 6 * HOURS)[0] is set_back[0]
 
 
 def test_past_waste_is_evaluated_for_a_few_models_a_round() -> None:

@@ -1,0 +1,96 @@
+"""The engines of a cluster as metrics show them: kinds, learned costs, recent request shapes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+
+from disagg_cluster.planner.capacity.engine_costs import EngineCosts
+from disagg_cluster.planner.capacity.learned.cost_families import CostFamilies, CostKey
+from disagg_cluster.planner.capacity.learned.prometheus_costs import costs_of
+from disagg_cluster.planner.capacity.learned.request_shape import RequestShape
+from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
+from disagg_cluster.planner.history.load_history import LoadKey
+from disagg_cluster.planner.plan.model_demand import RunningEngines
+from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
+from disagg_cluster.planner.settings.sections import ModelSection
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEngines:
+    """The engines that run, how many of each kind, and their observed step times.
+
+    `workers` are the same engines one by one; `downtime_seconds` is that of recent role changes.
+    `shapes` are the recent request shapes by name and namespace of a model.
+    """
+
+    running: Mapping[CostKey, int] = field(default_factory=dict)
+    costs: Mapping[CostKey, EngineCosts | UndecidedCapacity] = field(default_factory=dict)
+    workers: tuple[PoolWorker, ...] = ()
+    downtime_seconds: float | None = None
+    shapes: Mapping[tuple[str, str], RequestShape] = field(default_factory=dict)
+
+    def of_other_models(self, keys: Set[LoadKey]) -> tuple[RunningEngines, ...]:
+        """Engines of all other models."""
+        own = {(key.model_name, key.engine_namespace) for key in keys}
+        return tuple(
+            RunningEngines(kind.role, kind.gpu_name, kind.gpus, count)
+            for kind, count in sorted(self.running.items())
+            if (kind.model_name, kind.engine_namespace) not in own
+        )
+
+    def of_model(self, key: LoadKey) -> dict[CostKey, int]:
+        """How many engines of each kind a model has."""
+        return {
+            kind: count
+            for kind, count in self.running.items()
+            if (kind.model_name, kind.engine_namespace) == (key.model_name, key.engine_namespace)
+        }
+
+    def of_model_or_file(self, key: LoadKey, section: ModelSection) -> tuple[RunningEngines, ...]:
+        """The engines of a model; if no engine of any model is known, those in the planner file."""
+        if self.running:
+            return tuple(
+                RunningEngines(kind.role, kind.gpu_name, kind.gpus, count)
+                for kind, count in sorted(self.of_model(key).items())
+            )
+        return tuple(
+            RunningEngines(each.role, each.gpu_name, each.gpus, each.engines)
+            for each in section.workers
+            if each.engines
+        )
+
+    def unlearned(self, model_name: str, engine_namespace: str) -> tuple[str, ...]:
+        """Why step times of a model's engines are not known, for each kind without them."""
+        return tuple(
+            f"{key.role} engines on {key.gpus} x {key.gpu_name}: {costs.reason}"
+            for key, costs in sorted(self.costs.items(), key=lambda each: each[0])
+            if isinstance(costs, UndecidedCapacity)
+            and (key.model_name, key.engine_namespace) == (model_name, engine_namespace)
+        )
+
+
+def engines_of(
+    families: CostFamilies, shapes: Mapping[tuple[str, str], RequestShape] | None = None
+) -> ClusterEngines:
+    """The engines that run by the metrics that they export, and the measured request shapes."""
+    running = list(families.engines())
+    workers = tuple(
+        PoolWorker(
+            node=engine[1],
+            worker=engine[2],
+            kind=key,
+            supervised=families.supervised(engine),
+            requests=families.requests(engine),
+            capacity_used=families.capacity_used(engine),
+        )
+        for engine, key in running
+    )
+    return ClusterEngines(
+        Counter(key for _, key in running),
+        costs_of(families),
+        workers,
+        families.downtime_seconds(),
+        shapes or {},
+    )
