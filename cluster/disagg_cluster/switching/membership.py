@@ -10,6 +10,7 @@ from typing import Protocol
 
 from disagg_cluster.switching.members import Member, membership_changes
 from disagg_exporter.collectors import CollectorHealth, DaemonExecutor
+from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus, Role
 
 COLLECTOR = "router_members"
@@ -108,8 +109,9 @@ class Membership:
             self._health.rest()
         else:
             loop = asyncio.get_running_loop()
-            with self._health.round():
-                present = await loop.run_in_executor(executor, self._correct)
+            with self._health.round() as problems:
+                present, failed = await loop.run_in_executor(executor, self._correct)
+                problems |= failed
         self._present = present
         if present != before:
             self._changed()
@@ -118,15 +120,27 @@ class Membership:
         needed = membership_changes(self._desired(), self._ours, present)
         return bool(needed.leave or needed.join)
 
-    def _correct(self) -> Mapping[str, Role]:
-        present = self._router.members()
+    def _correct(self) -> tuple[Mapping[str, Role], dict[str, str]]:
+        """Make the needed changes; return its engines then, and the failed changes by URL."""
+        present, failed = self._router.members(), dict[str, str]()
         needed = membership_changes(self._desired(), self._ours, present)
         if not (needed.leave or needed.join):
-            return present
+            return present, failed
         for url in needed.leave:
-            self._router.leave(url)
-            self._log.info("the router sends no new requests to %s", url)
+            try:
+                self._router.leave(url)
+            except DisaggError as error:
+                failed[url] = f"{url}: {error}"
+            else:
+                self._log.info("the router sends no new requests to %s", url)
         for member in needed.join:
-            self._router.join(member)
-            self._log.info("the router sends %s requests to %s", member.role, member.url)
-        return self._router.members()
+            if member.url in failed:
+                continue
+            try:
+                self._router.join(member)
+            except DisaggError as error:
+                # Such as an engine of another node that is down: the others are added all the same.
+                failed[member.url] = f"{member.url}: {error}"
+            else:
+                self._log.info("the router sends %s requests to %s", member.role, member.url)
+        return self._router.members(), failed

@@ -19,6 +19,7 @@ class Router:
     def __init__(self) -> None:
         self.engines: dict[str, Role] = {}
         self.broken = False
+        self.refused: set[str] = set()
         self.said: list[str] = []
 
     def members(self) -> dict[str, Role]:
@@ -28,11 +29,17 @@ class Router:
 
     def join(self, member: Member) -> None:
         self.said.append(f"+{member.url}")
+        self._check(member.url)
         self.engines[member.url] = member.role
 
     def leave(self, url: str) -> None:
         self.said.append(f"-{url}")
+        self._check(url)
         del self.engines[url]
+
+    def _check(self, url: str) -> None:
+        if url in self.refused:
+            raise RouterRefusedError(f"the router refuses: HTTP 400: {url}")
 
 
 class Kept:
@@ -95,3 +102,30 @@ def test_the_members_of_a_router_become_unknown_when_it_stops_answering() -> Non
 
     assert kept.membership.present is None
     assert kept.changes == 2
+
+
+def test_an_engine_that_the_router_refuses_keeps_no_other_out() -> None:
+    """An engine of another node that is down is refused for as long as that lasts."""
+    kept = Kept()
+    kept.router.refused = {"a"}
+    kept.check()
+
+    assert kept.membership.present == {"b": Role.DECODE}
+    assert kept.router.said == ["+a", "+b"]
+    assert not kept.membership.collectors()[0].success
+
+    kept.router.refused = set()
+    kept.check()
+    assert kept.membership.present == {"a": Role.PREFILL, "b": Role.DECODE}
+    assert kept.membership.collectors()[0].success
+
+
+def test_an_engine_that_does_not_leave_does_not_join_in_another_role() -> None:
+    kept = Kept()
+    kept.check()
+    kept.desired = [Member("a", Role.DECODE, "m"), B]
+    kept.router.refused, kept.router.said = {"a"}, []
+    kept.check()
+
+    assert kept.router.said == ["-a"]
+    assert kept.membership.present == {"a": Role.PREFILL, "b": Role.DECODE}
