@@ -110,7 +110,9 @@ class Membership:
         else:
             loop = asyncio.get_running_loop()
             with self._health.round() as problems:
-                present, failed = await loop.run_in_executor(executor, self._correct)
+                # Decided here: in another thread, a reload could be half done.
+                desired = tuple(self._desired())
+                present, failed = await loop.run_in_executor(executor, self._correct, desired)
                 problems |= failed
         self._present = present
         if present != before:
@@ -120,10 +122,10 @@ class Membership:
         needed = membership_changes(self._desired(), self._ours, present)
         return bool(needed.leave or needed.join)
 
-    def _correct(self) -> tuple[Mapping[str, Role], dict[str, str]]:
+    def _correct(self, desired: Collection[Member]) -> tuple[Mapping[str, Role], dict[str, str]]:
         """Make the needed changes; return its engines then, and the failed changes by URL."""
         present, failed = self._router.members(), dict[str, str]()
-        needed = membership_changes(self._desired(), self._ours, present)
+        needed = membership_changes(desired, self._ours, present)
         if not (needed.leave or needed.join):
             return present, failed
         for url in needed.leave:

@@ -1,7 +1,9 @@
 """Membership follows what the router reports: a restarted router gets its engines again."""
 
 import asyncio
+import contextlib
 import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from disagg_cluster.switching.members import Member
@@ -56,6 +58,14 @@ class Kept:
 
     def _changed(self) -> None:
         self.changes += 1
+
+    def run(self, seconds: float) -> None:
+        async def run() -> None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.membership.run()
+
+        asyncio.run(run())
 
     def check(self) -> None:
         with ThreadPoolExecutor(1) as executor:
@@ -129,3 +139,21 @@ def test_an_engine_that_does_not_leave_does_not_join_in_another_role() -> None:
 
     assert kept.router.said == ["-a"]
     assert kept.membership.present == {"a": Role.PREFILL, "b": Role.DECODE}
+
+
+def test_the_desired_engines_are_read_in_the_loop() -> None:
+    """A reload replaces the workers there: another thread would see half of it."""
+    threads: set[str] = set()
+    kept = Kept()
+
+    def desired() -> list[Member]:
+        threads.add(threading.current_thread().name)
+        return [A, B]
+
+    kept.membership = Membership(
+        kept.router, desired, {"a", "b"}, lambda: 7, lambda: None, logging.getLogger(__name__)
+    )
+    kept.run(0.3)
+
+    assert kept.membership.present == {"a": Role.PREFILL, "b": Role.DECODE}
+    assert threads == {threading.current_thread().name}
