@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from disagg_cluster.switching.members import Member, membership_changes
-from disagg_exporter.collectors import CollectorHealth, DaemonExecutor
+from disagg_exporter.collectors import Backoff, CollectorHealth, DaemonExecutor
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus, Role
 
 COLLECTOR = "router_members"
 
 _POLL_SECONDS = 2.0
-_HURRY_SECONDS = 0.2
+_HURRY = Backoff(0.2, _POLL_SECONDS)
 
 
 class MemberRegistry(Protocol):
@@ -90,13 +90,19 @@ class Membership:
     async def run(self) -> None:
         """Check until cancelled."""
         executor = DaemonExecutor(1, "router-members")
+        attempts = 0
         try:
             while True:
+                if self._check_requested.is_set():
+                    attempts = 0
                 self._check_requested.clear()
                 await self.check(executor)
                 behind = self._present is None or self._needed(self._present)
+                attempts = attempts + 1 if behind else 0
+                # A router that does not answer, or refuses an engine, may do so for hours.
+                seconds = _HURRY.seconds(attempts) if behind else _POLL_SECONDS
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_HURRY_SECONDS if behind else _POLL_SECONDS):
+                    async with asyncio.timeout(seconds):
                         await self._check_requested.wait()
         finally:
             executor.shutdown(wait=False)

@@ -157,3 +157,30 @@ def test_the_desired_engines_are_read_in_the_loop() -> None:
 
     assert kept.membership.present == {"a": Role.PREFILL, "b": Role.DECODE}
     assert threads == {threading.current_thread().name}
+
+
+def test_a_router_that_refuses_an_engine_is_asked_ever_less_often() -> None:
+    kept = Kept()
+    kept.router.refused = {"a"}
+    kept.run(1.7)
+
+    assert 2 <= kept.router.said.count("+a") <= 5
+
+
+def test_a_change_is_made_at_once_while_the_router_refuses_another() -> None:
+    kept = Kept()
+    kept.router.refused, kept.desired = {"a"}, [A]
+
+    async def run() -> None:
+        running = asyncio.create_task(kept.membership.run())
+        await asyncio.sleep(0.7)
+        kept.desired, kept.router.said = [A, B], []
+        kept.membership.check_now()
+        await asyncio.sleep(0.5)
+        running.cancel()
+
+    asyncio.run(run())
+
+    assert kept.router.said[:2] == ["+a", "+b"]
+    assert kept.router.said.count("+a") > 1
+    assert kept.membership.present == {"b": Role.DECODE}
