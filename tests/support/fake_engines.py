@@ -27,7 +27,7 @@ PAGES = {
 }
 
 _SERVER = """\
-import http.server, os, signal, sys, threading
+import http.server, os, signal, socket, sys, threading
 def said(name):
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else None
 if "--headless" in sys.argv or said("--node-rank") not in (None, "0"):
@@ -60,7 +60,14 @@ def publish(port):
 if "DYN_FORWARDPASS_METRIC_PORT" in os.environ:
     port_of_steps = os.environ["DYN_FORWARDPASS_METRIC_PORT"]
     threading.Thread(target=publish, args=(port_of_steps,), daemon=True).start()
-server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+host = os.environ.get("FAKE_HOST", "127.0.0.1")
+class Server(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    def server_bind(self):
+        if ":" in host:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        super().server_bind()
+server = Server((host, port), Handler)
 if said("--ssl-certfile"):
     import ssl
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

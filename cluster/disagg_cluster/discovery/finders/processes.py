@@ -38,7 +38,7 @@ from disagg_exporter.roles.evidence.environment import NAMES_READ
 from disagg_exporter.roles.evidence.types import Markers
 
 MAX_ADDRESSES = 64
-LOOPBACK = "127.0.0.1"
+LOOPBACK, _LOOPBACK_6 = "127.0.0.1", "::1"
 _SYSTEM_PORT = "DYN_SYSTEM_PORT"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 NAMES_KEPT = NAMES_READ | {
@@ -161,11 +161,14 @@ class ProcessFinder:
             return
         for inode in held & sockets.keys():
             address, port = sockets[inode]
-            reached = str(address)
-            if address.is_unspecified:
-                reached = LOOPBACK if here else _own_address(net)
-            if reached and (here or not address.is_loopback):
-                yield Endpoint(reached, port)
+            if not address.is_unspecified:
+                reached = [str(address)] if here or not address.is_loopback else []
+            elif not here:
+                reached = [_own_address(net)]
+            else:
+                # A socket on all IPv6 addresses may leave out IPv4: no table shows it.
+                reached = [LOOPBACK, *([_LOOPBACK_6] if address.version == 6 else [])]
+            yield from (Endpoint(host, port) for host in reached if host)
 
 
 def _likely_ports(server: EngineServer, kept: Mapping[str, str]) -> Iterator[int]:

@@ -51,6 +51,20 @@ def test_an_engine_is_found_with_its_kind_and_its_port(
     assert (found.kind, found.endpoints) == (kind, (Endpoint("127.0.0.1", started.port),))
 
 
+def test_an_engine_on_all_ipv6_addresses_is_reached_by_either_loopback(
+    engine: Callable[..., FakeEngine],
+) -> None:
+    """Whether its socket takes IPv4 as well shows in no table: asyncio's servers do not."""
+    started = engine("sglang", environment={"FAKE_HOST": "::"})
+
+    found = seen(ProcessFinder(tuple), started)
+
+    assert found.endpoints == (
+        Endpoint("127.0.0.1", started.port),
+        Endpoint("::1", started.port),
+    )
+
+
 def test_other_listening_ports_are_known_and_never_scraped(
     engine: Callable[..., FakeEngine],
 ) -> None:
