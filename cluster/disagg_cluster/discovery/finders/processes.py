@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -156,9 +157,13 @@ class ProcessFinder:
         net = self._proc / str(pid) / "net"
         try:
             sockets = all_listeners(None if here else net)
-            held = {inode for p in server.pids for inode in socket_inodes(p)}
         except OSError:
             return
+        held: set[int] = set()
+        for member in server.pids:
+            # Only root may look into one that has ended and was not waited for yet.
+            with contextlib.suppress(OSError):
+                held.update(socket_inodes(member))
         for inode in held & sockets.keys():
             address, port = sockets[inode]
             if not address.is_unspecified:

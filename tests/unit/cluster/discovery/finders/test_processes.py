@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from disagg_cluster.discovery.finders import processes
 from disagg_cluster.discovery.finders.processes import NAMES_KEPT, ProcessFinder, visible_gpus
+from disagg_cluster.discovery.finders.servers import find_servers
 from disagg_cluster.discovery.observations.types import Endpoint, Leader, Observation
 from disagg_cluster.host.processes.process_table import OLD_SCANS, YOUNG_SCANS, ProcessTable
+from disagg_cluster.host.tcp_listeners import socket_inodes
 from disagg_exporter.model import Device, DeviceReading
 from support.fake_engines import FakeEngine, install
 
@@ -63,6 +68,29 @@ def test_an_engine_on_all_ipv6_addresses_is_reached_by_either_loopback(
         Endpoint("127.0.0.1", started.port),
         Endpoint("::1", started.port),
     )
+
+
+def test_an_engine_with_a_process_that_may_not_be_looked_into_is_found(
+    engine: Callable[..., FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that has just ended: until it is waited for, only root may list its descriptors."""
+    started = engine("vllm")
+
+    def sockets(pid: int) -> Iterator[int]:
+        if pid != started.process.pid:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return socket_inodes(pid)
+
+    monkeypatch.setattr(processes, "socket_inodes", sockets)
+    monkeypatch.setattr(
+        processes,
+        "find_servers",
+        lambda table: tuple(replace(s, pids=s.pids | {1}) for s in find_servers(table)),
+    )
+
+    found = seen(ProcessFinder(tuple), started)
+
+    assert found.endpoints == (Endpoint("127.0.0.1", started.port),)
 
 
 def test_other_listening_ports_are_known_and_never_scraped(
