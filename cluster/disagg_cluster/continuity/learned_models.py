@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from disagg_cluster.continuity.learned_text import (
+    MOST_ENGINES,
     STALE_SECONDS,
     EngineLearned,
     LearnedEntry,
@@ -206,6 +207,7 @@ class LearnedModels:
                     identity=known.identity, timestamp_seconds=now_seconds, learned=learned
                 )
                 self._stored[known.identity] = encode_entry(entry)
+                self._forget_surplus()
         except (ValueError, LearnedError) as error:
             known.kept_ns = None
             return {engine: f"{engine}: {error}"}
@@ -218,6 +220,12 @@ class LearnedModels:
                 del self._stored[identity]
             else:
                 yield entry
+
+    def _forget_surplus(self) -> None:
+        """Forget what was used longest ago: a file holds no more, and neither need the memory."""
+        while len(self._stored) > MOST_ENGINES:
+            oldest = min(self._stored, key=lambda each: self._stored[each].timestamp_seconds)
+            del self._stored[oldest]
 
     def _inherit(self, identity: LearnedIdentity, now_ns: int, now_seconds: float) -> None:
         stored = self._stored.get(identity)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from disagg_cluster.continuity.learned_models import KEEP_EVERY_NS
+from disagg_cluster.continuity.learned_text import MOST_ENGINES, decode_entry
 from disagg_exporter.model import EngineStatus, Role
 from support.learned import FOUND, LEARNED, NOW, NOW_NS, STATUS, LearningNode, costs_of, left_by
 
@@ -140,3 +141,18 @@ def test_saving_is_due_after_growth_or_time() -> None:
     assert (fresh, known, grown) == (("mixed-0",), (), ("mixed-0",))
     assert node.models.due(NOW_NS + KEEP_EVERY_NS - 1) == ()
     assert node.models.due(NOW_NS + KEEP_EVERY_NS) == ("mixed-0",)
+
+
+def test_only_the_engines_used_last_are_remembered() -> None:
+    """Pods come and go under ever new names, and each may have taught much."""
+    node = LearningNode()
+    for number in range(MOST_ENGINES + 2):
+        status = replace(FOUND, engine=f"pod-{number}")
+        node.see(status, now=NOW + number)
+        node.learners.restore(status.engine, LEARNED, NOW_NS)
+        assert node.models.keep_all(NOW_NS, NOW + number) == {}
+
+    stored = list(node.models.stored(NOW + MOST_ENGINES + 2))
+
+    names = {decode_entry(entry).identity.engine for entry in stored}
+    assert names == {f"pod-{number}" for number in range(2, MOST_ENGINES + 2)}
