@@ -169,20 +169,22 @@ class ControlSocket:
         pid, uid = peer_credentials(writer.get_extra_info("socket"))
         caller = local_caller(uid, pid)
         if uid not in self._users:
-            self._core.count("unknown", "denied", RefusalReason.NOT_ALLOWED)
+            reason = RefusalReason.NOT_ALLOWED
+            self._core.count("unknown", "denied", reason)
             self._warn("control: %s is refused: only root and this daemon's user may ask", caller)
             why = "only root and the daemon's own user may ask"
-            refused = ControlReply("", ReplyOutcome.REFUSED, why, "ask as one of them")
+            way_out = "ask as one of them"
+            refused = ControlReply("", ReplyOutcome.REFUSED, why, way_out, reason=reason)
             await self._refuse(reader, writer, refused)
             return
         # Watches have their own limit.
         if len(self._open) - len(self._watching) > self._most_connections:
-            self._core.count("unknown", "busy", RefusalReason.TOO_MANY)
+            reason = RefusalReason.TOO_MANY
+            self._core.count("unknown", "busy", reason)
             self._warn("control: %s is refused: too many requests at a time", caller)
             why = f"{self._most_connections} requests are being answered"
-            await self._refuse(
-                reader, writer, ControlReply("", ReplyOutcome.REFUSED, why, "try again")
-            )
+            refused = ControlReply("", ReplyOutcome.REFUSED, why, "try again", reason=reason)
+            await self._refuse(reader, writer, refused)
             return
         try:
             line = await self._read(reader)
@@ -190,9 +192,10 @@ class ControlSocket:
                 return
             request = decode_request(line)
         except WireError as error:
-            self._core.count("unknown", ReplyOutcome.INVALID, RefusalReason.NOT_UNDERSTOOD)
+            reason, said = RefusalReason.NOT_UNDERSTOOD, ReplyOutcome.INVALID
+            self._core.count("unknown", said, reason)
             self._warn("control: %s asked for what is not understood: %s", caller, error)
-            invalid = ControlReply(error.request_id, ReplyOutcome.INVALID, problems=error.problems)
+            invalid = ControlReply(error.request_id, said, problems=error.problems, reason=reason)
             await self._refuse(reader, writer, invalid)
             return
         task = asyncio.current_task()

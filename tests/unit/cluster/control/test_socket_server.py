@@ -206,6 +206,7 @@ def test_another_user_is_refused_counted_and_logged(
         (refused,) = await site.ask(PauseWorkers())
         assert refused.outcome is ReplyOutcome.REFUSED
         assert "only root and the daemon's own user" in refused.text
+        assert refused.reason == "not_allowed"
         assert site.node.orders == []
         assert site.core.counts["unknown", "denied"] == 1
 
@@ -259,6 +260,7 @@ def test_a_malformed_request_is_refused_with_its_problem_and_others_are_answered
     async def story() -> None:
         (reply,) = await site.sent(data)
         assert reply["problems"] == [problem]
+        assert reply["reason"] == "not_understood"
         assert len(await site.ask(DaemonStatus())) == 2
         assert site.core.counts["unknown", "invalid"] == 1
 
@@ -290,6 +292,7 @@ def test_the_number_of_connections_is_limited(path: Path) -> None:
         waiting = [await asyncio.open_unix_connection(path) for _ in range(2)]
         (refused,) = await site.ask(DaemonStatus())
         assert refused.outcome is ReplyOutcome.REFUSED
+        assert refused.reason == "too_many"
         for _, writer in waiting:
             writer.close()
         while site.socket._open:
