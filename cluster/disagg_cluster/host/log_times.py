@@ -24,12 +24,15 @@ def written_at(line: str, now: datetime) -> datetime | None:
             before tomorrow.
     """
     head = line[:_LOOKED_AT_CHARACTERS]
+    found, short = _WHOLE.search(head), _WITHOUT_YEAR.search(head)
+    if found and short and short.start() < found.start():
+        found = None  # the other one is in the message
     try:
-        if found := _WHOLE.search(head):
+        if found:
             at = datetime.fromisoformat(f"{found[1]}T{found[2]}{found[3] or ''}")
             return at if at.tzinfo else at.replace(tzinfo=now.tzinfo)
-        if found := _WITHOUT_YEAR.search(head):
-            text = f"{now.year}-{found[1]}-{found[2]}T{found[3]}"
+        if short:
+            text = f"{now.year}-{short[1]}-{short[2]}T{short[3]}"
             at = datetime.fromisoformat(text).replace(tzinfo=now.tzinfo)
             return at if at <= now + _A_DAY else at.replace(year=now.year - 1)
     except ValueError:
