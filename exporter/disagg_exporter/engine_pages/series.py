@@ -12,8 +12,8 @@ from disagg_exporter.engine_pages.exposition.layout import SeriesKey
 from disagg_exporter.engine_pages.exposition.lines import SamplesByName, no_count
 from disagg_exporter.model import KvQueue, Total
 
-# No count is larger than this; sums of larger numbers may overflow.
-LARGEST = 2.0**63
+# No count is larger than this, nor a sum of counts: it is stored as an integer of 64 bits.
+LARGEST = 2.0**62
 
 IndexedKey = tuple[int, SeriesKey]
 """A sample's index among a page's wanted samples, and its key."""
@@ -143,7 +143,7 @@ class Expression:
         if not self.indexes:
             return 0.0 if self.sparse else None
         terms = [values[index] * self.scale for index in self.indexes]
-        for value in terms:
+        for value in (*terms, sum(terms)):
             if not 0 <= value <= LARGEST:
                 if self.counter:
                     raise no_count(self.name, value)

@@ -30,7 +30,7 @@ class PageError(DisaggError):
 
 
 def no_count(name: str, value: float) -> PageError:
-    """Return the error of a counter that is negative, not a number or above 2^63."""
+    """Return the error of a counter that is negative, not a number or above 2^62."""
     # The cause has no name or value, so that another counter or value is not logged as new.
     return PageError(f"{name} is {value}, not a valid count", cause="a counter is invalid")
 

@@ -8,6 +8,8 @@ import pytest
 
 from disagg_cluster.telemetry.source_selection import SETTLE_NS, SourceCandidate, SourceSelection
 from disagg_exporter.accounting import Ledger
+from disagg_exporter.engine_pages.parse import parse_page
+from disagg_exporter.engine_pages.series import LARGEST
 from disagg_exporter.model import (
     Assignment,
     Device,
@@ -77,6 +79,17 @@ def test_an_engine_without_steps_is_attributed_by_its_page() -> None:
     busy = sum(node.seconds().values())
     assert (60 - settle - 10) * 0.5 <= busy <= (60 - settle) * 0.5
     assert node.seconds()[Phase.PREFILL] == pytest.approx(busy / 2)
+
+
+def test_the_largest_counts_that_a_page_may_have_are_accounted() -> None:
+    """An overflow would end the accounting of all engines."""
+    page = "vllm:num_requests_running 1\nvllm:generation_tokens_total %r\n"
+    node = Node()
+    node.run(0, 12, tokens=0)
+    for second, tokens in ((13, 0.0), (14, LARGEST), (15, LARGEST)):
+        read = parse_page((page % tokens).encode(), second * SECOND_NS)
+        node.run(second - 1, second, page=read)
+    assert sum(node.account().phase_tokens.values()) == LARGEST
 
 
 def test_a_source_that_never_reported_is_not_logged_as_stopped(

@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from disagg_exporter.engine_pages.exposition.layout import MAX_LINE_BYTES, MAX_WANTED_BYTES
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.parse import parse_page
+from disagg_exporter.engine_pages.series import LARGEST
 from disagg_exporter.engine_pages.window import window
 from disagg_exporter.model import EnginePage, ServingCounts
 
@@ -143,6 +144,14 @@ def test_timestamps_carriage_returns_and_tabs_are_accepted() -> None:
 def test_an_invalid_counter_value_is_refused(value: bytes) -> None:
     with pytest.raises(PageError, match="generation_tokens_total is"):
         parse_page(RUNNING + TOKENS.replace(b"1820.0", value), 0)
+
+
+def test_counts_whose_sum_is_no_valid_count_are_refused() -> None:
+    large = TOKENS.replace(b"1820.0", repr(LARGEST).encode())
+
+    assert parse_page(RUNNING + large, 0).generation_tokens_total == LARGEST
+    with pytest.raises(PageError, match="generation_tokens_total is"):
+        parse_page(RUNNING + large + large.replace(b'"0"', b'"1"'), 0)
 
 
 @pytest.mark.parametrize("value", [b"NaN", b"+Inf", b"-1", b"9" * 400])
