@@ -32,6 +32,9 @@ MAX_KEPT_BYTES = 1024 * 1024
 MAX_TAIL_BYTES = 64
 """Limit for what follows a series key: a value and a timestamp."""
 
+# Engines' keys have a hundred bytes: longer ones are not shared, as thousands of them are kept.
+_MAX_SHARED_BYTES = 512
+
 _OF_NUMBERS = b"0123456789.+-e"
 # How much shorter the numbers between two wanted lines may become in all.
 _SLACK_BYTES = 1024
@@ -145,6 +148,7 @@ class SeriesKeys:
 
     def __init__(self) -> None:
         self._parsed: dict[bytes, SeriesKey] = {}
+        self._parsed_bytes = 0
         self._numbers: dict[_Identity, int] = {}
         self._cache: LayoutCache | None = None
         self._last: Layout = ()
@@ -155,15 +159,18 @@ class SeriesKeys:
         """Return the parsed key; raises what the client's parser raises."""
         known = self._parsed.get(key)
         if known is None:
-            name, labels, identity = _parsed(key)
+            share = len(key) <= _MAX_SHARED_BYTES
+            name, labels, identity = _shared(key) if share else _parsed(key)
             number = self._numbers.setdefault(identity, len(self._numbers))
             known = self._parsed[key] = SeriesKey(name, labels, number)
+            self._parsed_bytes += len(key)
         return known
 
     def evict(self) -> None:
         """Drop all keys if there are more than a page may have: labels keep changing."""
-        if len(self._parsed) > MAX_WANTED_LINES:
+        if len(self._parsed) > MAX_WANTED_LINES or self._parsed_bytes > MAX_WANTED_BYTES:
             self._parsed.clear()
+            self._parsed_bytes = 0
             self._numbers.clear()
 
     def remember(
@@ -213,7 +220,6 @@ def number(tail: bytes) -> float:
         return float(number)
 
 
-@lru_cache(maxsize=4096)  # engines of one kind and model have the same keys: they share them
 def _parsed(key: bytes) -> tuple[str, Mapping[str, str], _Identity]:
     """Return the name, the labels, and both with the labels sorted."""
     text = key.decode("utf-8")
@@ -227,3 +233,7 @@ def _parsed(key: bytes) -> tuple[str, Mapping[str, str], _Identity]:
     labels = {sys.intern(name): sys.intern(value) for name, value in samples[0].labels.items()}
     name = sys.intern(samples[0].name)
     return name, labels, (name, tuple(sorted(labels.items())))
+
+
+# Engines of one kind and model have the same keys: they share them.
+_shared = lru_cache(maxsize=4096)(_parsed)

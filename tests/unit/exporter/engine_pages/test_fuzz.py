@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_exporter.engine_pages.adapters import ADAPTERS
+from disagg_exporter.engine_pages.exposition import layout
 from disagg_exporter.engine_pages.exposition.layout import (
     MAX_LINE_BYTES,
     MAX_WANTED_BYTES,
@@ -193,6 +194,25 @@ def test_memory_for_labels_that_never_repeat_is_bounded() -> None:
     tracemalloc.stop()
 
     assert peak < 32_000_000
+
+
+def test_memory_for_long_labels_that_never_repeat_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(layout, "MAX_WANTED_BYTES", 100_000)
+    heads = SeriesKeys()
+
+    tracemalloc.start()
+    for look in range(30):
+        page = b"".join(
+            b'vllm:num_requests_running{engine="%d%b"} 1\n' % (50 * look + n, b"x" * 600)
+            for n in range(50)
+        )
+        assert parse_page(page, look, heads).running == 50
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 1_500_000
 
 
 def test_the_limits_leave_room_for_a_hundred_ranks() -> None:
