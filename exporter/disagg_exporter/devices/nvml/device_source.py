@@ -15,6 +15,7 @@ from disagg_exporter.devices.gpm import (
     PartRatios,
     open_meter,
 )
+from disagg_exporter.devices.links import LinkBytes
 from disagg_exporter.devices.nvml.health import (
     XidWatch,
     ecc_errors,
@@ -83,6 +84,8 @@ class NvmlDevices:
         self._meters: dict[str, GpmMeter] = {}
         self._xids: XidWatch | None = None
         self._xid_counts: dict[str, Counter[int]] = {}
+        # Kept when the driver is reopened: a total never falls.
+        self._links: dict[str, LinkBytes] = {}
         self._opened = self._open()
 
     def inventory(self) -> tuple[Device, ...]:
@@ -207,7 +210,11 @@ class NvmlDevices:
             memory_temperature_celsius=opened.temperatures[1],
             power_limit_watts=opened.power_limit_watts,
             # For an instance, the driver would return the values of the whole GPU.
-            traffic=() if opened.mig else opened.links.add(_links(counted), now_ns),
+            traffic=()
+            if opened.mig
+            else self._links.setdefault(opened.device.gpu, LinkBytes()).add(
+                _links(counted), now_ns
+            ),
         )
 
     def _xids_of(self, gpu: str) -> tuple[tuple[int, int], ...] | None:

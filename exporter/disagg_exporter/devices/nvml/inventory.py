@@ -12,7 +12,6 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
-from disagg_exporter.devices.links import LinkBytes
 from disagg_exporter.model import GPU_SLICES, Device, DeviceFailure
 
 _MOST_PERCENT = 100
@@ -78,7 +77,6 @@ class OpenDevice:
     process_ratios: tuple[tuple[int, float], ...] | None = None
     temperatures: tuple[float | None, float | None] = (None, None)
     power_limit_watts: float | None = None
-    links: LinkBytes = field(default_factory=LinkBytes)
 
     @property
     def countable(self) -> bool:

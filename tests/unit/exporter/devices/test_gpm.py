@@ -285,6 +285,21 @@ def test_bytes_over_links_are_added_up_from_the_first_sweep_on(counting: StubDri
     }
 
 
+def test_bytes_over_links_are_kept_when_the_driver_is_reopened(counting: StubDriver) -> None:
+    counting.child.open()
+    gpu = counting.state.gpus[0]
+
+    counting.child.sweep(0)
+    gpu.count(1000)
+    gpu.move(1, 2, 30, 40)
+    before = counting.child.sweep(1_000_000_000).readings[0]
+    counting.child.call("shut_down_behind_its_back")
+    after = counting.child.sweep(2_000_000_000).readings[0]
+
+    assert traffic(before)["pcie", "sent"] == 2**20
+    assert traffic(after) == traffic(before)
+
+
 @pytest.mark.parametrize("without", ["gpm_supported", "gpm_metric_error", "mig"])
 def test_without_counters_there_is_no_link_traffic(counting: StubDriver, without: str) -> None:
     gpu = counting.state.gpus[0]
