@@ -37,6 +37,8 @@ from disagg_exporter.steps.rate_limiter import RateLimiter
 # So that an engine that floods the daemon cannot block its other work.
 MESSAGES_PER_TURN = 256
 CONNECTIONS_PER_TURN = 64
+# A sender's queue holds some hundred packets, so these turns read all that had arrived.
+TURNS_PER_DRAIN = 64
 
 # The plugin opens a connection for each stream. Without a limit, a client that invents new streams
 # on one connection would fill the memory.
@@ -176,13 +178,17 @@ class StepsListener:
         self._loop.add_reader(fresh, self._accept, fresh, self._loop, self._poller)
 
     def drain(self) -> None:
-        """Read all that has arrived at once; needed before an engine's end is accounted."""
+        """Read all that has arrived at once; needed before an engine's end is accounted.
+
+        A sender that never stops is read only for a while.
+        """
         if self._socket is None or self._loop is None or self._poller is None:
             return
         self._accept(self._socket, self._loop, self._poller)
         for peer in tuple(self._peers):
-            while self._read_turn(peer, self._poller):
-                pass
+            for _ in range(TURNS_PER_DRAIN):
+                if not self._read_turn(peer, self._poller):
+                    break
 
     def close(self) -> None:
         """Close all connections and remove the socket file. Delivers nothing."""

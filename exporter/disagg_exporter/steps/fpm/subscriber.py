@@ -87,10 +87,11 @@ class FpmSubscriber:
         self._socket = None
 
     def drain(self) -> None:
-        """Read all that has arrived at once."""
+        """Read all that has arrived at once; of a publisher that never stops, a full queue."""
         if self._socket is not None:
-            while self._read_turn(self._socket) == MESSAGES_PER_TURN:
-                pass
+            for _ in range(0, _MOST_WAITING, MESSAGES_PER_TURN):
+                if self._read_turn(self._socket) < MESSAGES_PER_TURN:
+                    break
 
     def _take_turn(self, listening: zmq.Socket[bytes], loop: AbstractEventLoop) -> None:
         """Read one turn; schedule the next at once, after a pause, or on arrival."""

@@ -21,6 +21,7 @@ from disagg_exporter.inside_engine.disagg_steps.sender import Facts, Sender
 from disagg_exporter.steps.listener import (
     MESSAGES_PER_TURN,
     STREAMS_PER_CONNECTION,
+    TURNS_PER_DRAIN,
     ListenerCounts,
     StepsListener,
 )
@@ -312,6 +313,28 @@ def test_draining_receives_all_that_has_arrived_and_the_disconnect(tmp_path: Pat
     received = asyncio.run(scenario())
 
     assert [message.kind for message in received] == [HELLO, *[STEP] * 400, DISCONNECTED]
+
+
+def test_draining_ends_although_the_sender_never_stops(tmp_path: Path) -> None:
+    async def scenario() -> int:
+        record = a_record()._replace(record_bytes=wire.BYTES)
+        packet, received = wire.encode(record) * MESSAGES_PER_TURN, 0
+
+        def send_more(_event: StepEvent) -> None:
+            nonlocal received
+            received += 1
+            assert received < 1000, "it never ends"
+            link.send(packet)
+
+        listener = StepsListener(tmp_path / "s.sock", "e", bool, send_more)
+        listener.open(asyncio.get_running_loop())
+        with connection(tmp_path / "s.sock") as link:
+            link.send(packet)
+            listener.drain()
+            listener.close()
+        return received
+
+    assert asyncio.run(scenario()) == TURNS_PER_DRAIN
 
 
 def test_an_emptied_connection_is_not_read_before_the_next_tick(tmp_path: Path) -> None:
