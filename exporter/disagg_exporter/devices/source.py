@@ -178,6 +178,7 @@ class SupplementedDevices:
             for device in main.inventory()
             if _identity(device) in named
         }
+        self._metered: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -192,8 +193,14 @@ class SupplementedDevices:
         """Read both; if the other fails, only its values are missing."""
         sweep = self._main.sweep(now_ns)
         supplement = {reading.gpu: reading for reading in self._supplement.sweep(now_ns).readings}
+        self._metered |= {one.gpu for one in sweep.readings if one.energy_joules is not None}
         readings = tuple(
-            _supplemented(reading, supplement.get(self._supplement_gpu.get(reading.gpu, "")))
+            _supplemented(
+                reading,
+                supplement.get(self._supplement_gpu.get(reading.gpu, "")),
+                # An older total in between would count the energy since then twice.
+                metered=reading.gpu in self._metered,
+            )
             for reading in sweep.readings
         )
         return replace(sweep, readings=readings)
@@ -209,10 +216,14 @@ def _identity(device: Device) -> str:
     return f"{device.pci_bus_id.lower()}/{instance}" if slash else device.gpu
 
 
-def _supplemented(reading: DeviceReading, supplement: DeviceReading | None) -> DeviceReading:
+def _supplemented(
+    reading: DeviceReading, supplement: DeviceReading | None, *, metered: bool
+) -> DeviceReading:
     if supplement is None:
         return reading
     missing = {
-        name: getattr(supplement, name) for name in _SUPPLEMENTED if getattr(reading, name) is None
+        name: getattr(supplement, name)
+        for name in _SUPPLEMENTED
+        if getattr(reading, name) is None and not (metered and name == "energy_joules")
     }
     return replace(reading, traffic=reading.traffic or supplement.traffic, **missing)

@@ -114,3 +114,30 @@ def test_sweeps_of_the_driver_continue_while_dcgm_exporter_is_slow() -> None:
             exporter.goes_on.set()
             assert sampler.stop(PATIENCE_SECONDS)
     assert health.ok
+
+
+class MeteredDevices(NoDevices):
+    """A source with one GPU, whose energy is what a test sets."""
+
+    energy_joules: float | None = None
+
+    def inventory(self) -> tuple[Device, ...]:
+        return (Device(GPU, 0, "A100", "nvidia0"),)
+
+    def sweep(self, now_ns: int) -> DeviceSweep:
+        reading = DeviceReading(GPU, now_ns, energy_joules=self.energy_joules)
+        return DeviceSweep(now_ns, (reading,))
+
+
+def test_an_energy_total_is_never_mixed_from_two_sources() -> None:
+    """The page's total is seconds older: the next one would count those seconds again."""
+    main, page = MeteredDevices(), MeteredDevices()
+    both = SupplementedDevices(main, page)
+    page.energy_joules = 990.0
+
+    totals = []
+    for second, energy_joules in enumerate((None, 1000.0, None, 1003.0)):
+        main.energy_joules = energy_joules
+        totals.append(both.sweep(second * 1_000_000_000).readings[0].energy_joules)
+
+    assert totals == [990.0, 1000.0, None, 1003.0]
