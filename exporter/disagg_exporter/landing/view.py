@@ -170,5 +170,5 @@ def view_of(snapshot: Snapshot, history: AccountHistory, now_ns: int) -> NodeVie
         problems=problems_of(snapshot, now_ns, fresh=fresh),
         pools=model_pools(snapshot, history.served.late) if fresh else (),
         hour=history.hour.node(NODE_BINS),
-        served=history.served.rates,
+        served=history.served.rates if fresh else (),
     )

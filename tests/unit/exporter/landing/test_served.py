@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from disagg_exporter.landing.history import AccountHistory
 from disagg_exporter.landing.served import ServedHistory
+from disagg_exporter.landing.view import view_of
 from disagg_exporter.model import Phase, Role, Snapshot, TokenAccount
 from disagg_exporter.model.serving import (
     Histogram,
@@ -109,3 +111,12 @@ def test_waits_of_both_pools_are_shown_with_the_engines_requests() -> None:
     last = history.rates[-1]
     assert last.arrivals_per_second == 2.0
     assert last.first_token_p95_seconds == pytest.approx(0.3)
+
+
+def test_rates_of_a_stale_snapshot_are_not_shown() -> None:
+    history, last = AccountHistory(), replace(at(10, 30, 100), fresh_until_ns=20 * 10**9)
+    history.remember(at(0, 10, 50))
+    history.remember(last)
+
+    assert view_of(last, history, 20 * 10**9).served == history.served.rates != ()
+    assert view_of(last, history, 21 * 10**9).served == ()
