@@ -160,6 +160,8 @@ def _traffic(seen: _PageEvidence) -> Traffic | None:
 
 MAX_BYTES = 2 * 1024 * 1024
 MAX_OF_A_SORT = 64
+MAX_OF_A_TOTAL = 512
+"""Series of one counter: an engine of 64 ranks has five of each for how requests ended."""
 
 _STARTS = tuple(prefix.encode() for prefix in (*ENGINE_PREFIXES, *ROUTER_PREFIXES))
 _RAY_PREFIX = b"\nray_"
@@ -194,12 +196,13 @@ def _first_of_each(text: bytes) -> Iterator[bytes]:
 
 def _named(text: bytes) -> Iterator[bytes]:
     for name in _SERIES_NAMES:
-        at = -1
-        for _ in range(MAX_OF_A_SORT):
-            at = text.find(name, at + 1)
+        at = text.find(name)
+        for _ in range(MAX_OF_A_TOTAL):
             if at < 0:
                 break
             yield from _sample(text, at)
+            end = text.find(b"\n", at)
+            at = text.find(name, end) if end >= 0 else -1
 
 
 def _labelled(text: bytes) -> Iterator[bytes]:
