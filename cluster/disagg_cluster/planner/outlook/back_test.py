@@ -17,7 +17,7 @@ from disagg_cluster.planner.forecast.load_forecast import (
 )
 from disagg_cluster.planner.history.load_series import Floats, LoadSeries
 from disagg_cluster.planner.outlook.horizons import ORIGINS
-from disagg_cluster.planner.outlook.model_outlook import UndecidedHorizon
+from disagg_cluster.planner.outlook.model_outlook import UndecidedHorizon, longer_steps
 
 LEAST_ORIGINS = 4
 """A score needs at least so many outcomes."""
@@ -58,7 +58,7 @@ def back_test(
 
     Moments are spread evenly over the last two thirds of the history. A horizon is scored at those
     with at least twice its length of history before them and its whole length after them; with too
-    few of them it is undecided.
+    few of them it is undecided. So is a horizon shorter than a step.
 
     Args:
         series: The load.
@@ -67,9 +67,10 @@ def back_test(
         quantiles: Quantiles in rising order.
         say: Called with the number of finished forecasts and their total.
     """
-    ends = sorted({_steps(each, series) for each in horizons_seconds})
+    long_steps = {each: longer_steps(each, series) for each in horizons_seconds}
+    ends = sorted({_steps(each, series) for each, long in long_steps.items() if long is None})
     outcomes = {steps: _Outcomes(tuple(quantiles)) for steps in ends}
-    moments = _moments(series, ends, origins)
+    moments = _moments(series, ends, origins) if ends else []
     for done, origin in enumerate(moments):
         say(done, len(moments))
         known = LoadSeries(series.start_seconds, series.step_seconds, series.values[:origin])
@@ -81,7 +82,9 @@ def back_test(
             observed = series.values[origin + first : origin + last]
             plain = _last_value(known.values, first, last, made.quantiles)
             outcomes[last].add(observed, made.values[:, first:last], plain, _last(known.values))
-    return tuple(outcomes[_steps(each, series)].score(each) for each in horizons_seconds)
+    return tuple(
+        long_steps[each] or outcomes[_steps(each, series)].score(each) for each in horizons_seconds
+    )
 
 
 class _Outcomes:

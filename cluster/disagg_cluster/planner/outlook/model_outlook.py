@@ -137,9 +137,8 @@ def phase_outlook(
     undecided: dict[float, UndecidedHorizon] = {}
     gap_seconds = series.silent_seconds
     for horizon in horizons_seconds:
-        if horizon < series.step_seconds:
-            why = f"steps of {series.step_seconds:g} s are longer than that"
-            undecided[horizon] = UndecidedHorizon(horizon, why, UndecidedReason.LONG_STEPS)
+        if (long := longer_steps(horizon, series)) is not None:
+            undecided[horizon] = long
         elif horizon < gap_seconds < np.inf:
             why = f"nothing is known of the last {gap_seconds:g} s"
             undecided[horizon] = UndecidedHorizon(horizon, why, UndecidedReason.NOTHING_LATELY)
@@ -159,6 +158,14 @@ def phase_outlook(
         tuple(_horizon(made, horizon, undecided) for horizon in horizons_seconds),
         made,
     )
+
+
+def longer_steps(horizon_seconds: float, series: LoadSeries) -> UndecidedHorizon | None:
+    """The horizon as undecided if it is shorter than a step; None otherwise."""
+    if horizon_seconds >= series.step_seconds:
+        return None
+    why = f"steps of {series.step_seconds:g} s are longer than that"
+    return UndecidedHorizon(horizon_seconds, why, UndecidedReason.LONG_STEPS)
 
 
 def _horizon(

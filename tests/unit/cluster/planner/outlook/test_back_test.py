@@ -5,7 +5,7 @@ import pytest
 
 from disagg_cluster.planner.history.load_series import LoadSeries
 from disagg_cluster.planner.outlook.back_test import HorizonScore, back_test
-from disagg_cluster.planner.outlook.model_outlook import UndecidedHorizon
+from disagg_cluster.planner.outlook.model_outlook import UndecidedHorizon, UndecidedReason
 
 
 def series(values: np.typing.ArrayLike) -> LoadSeries:
@@ -71,3 +71,17 @@ def test_gaps_in_outcomes_are_no_errors() -> None:
     assert isinstance(score, HorizonScore)
     assert score.error_ratio == pytest.approx(0.0, abs=1e-9)
     assert score.covered_ratio == 1.0
+
+
+@pytest.mark.parametrize("horizons", [[300.0, 900.0], [300.0, 3600.0]], ids=["all", "some"])
+def test_a_horizon_shorter_than_a_step_is_undecided(horizons: list[float]) -> None:
+    hourly = LoadSeries(0.0, 3600.0, np.random.default_rng(2).normal(100, 10, 300))
+
+    scores = back_test(hourly, horizons, origins=6)
+
+    for horizon, score in zip(horizons, scores, strict=True):
+        if horizon < 3600:
+            assert isinstance(score, UndecidedHorizon)
+            assert score.reason is UndecidedReason.LONG_STEPS
+        else:
+            assert isinstance(score, HorizonScore)
