@@ -19,6 +19,8 @@ STEPS_A_PART = 1440
 IN_FLIGHT = 4
 """Most concurrent queries to a server."""
 _LEAST_STEPS_A_QUERY = 15
+_MOST = 1e15
+"""Upper limit of rates as in files, so that their sums and squares stay finite."""
 # Errors for queries that are too large or slow; a shorter range may succeed.
 _TOO_MUCH = (
     *("exceed", "too many", "too long", "limit", "larger than"),
@@ -63,6 +65,8 @@ def spans(steps: int) -> Iterator[tuple[int, int]]:
 @dataclass(slots=True)
 class RangeReader:
     """Reads parts of one request; halves the range of queries that are rejected as too large.
+
+    Values that no rate has, such as negative or infinite ones, are left out.
 
     Args:
         prometheus: The client.
@@ -122,7 +126,7 @@ class RangeReader:
                 times, loads = np.asarray(each.values, dtype=np.float64).T
                 # The value at the end of a step belongs to that step.
                 at = np.round((times - request.first_seconds) / request.step_seconds) - 1
-                inside = (at >= 0) & (at < request.steps) & np.isfinite(loads)
+                inside = (at >= 0) & (at < request.steps) & (loads >= 0) & (loads <= _MOST)
                 values[at[inside].astype(np.int64)] = loads[inside]
 
     def _query(self, part: RangePart, first: int, count: int) -> Iterator[Samples]:

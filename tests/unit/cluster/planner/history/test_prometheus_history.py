@@ -106,6 +106,21 @@ def test_a_value_at_the_end_of_a_step_belongs_to_it_and_gaps_remain() -> None:
     assert (found.requests, found.rejections, found.cached_tokens) == (None, None, None)
 
 
+@pytest.mark.parametrize("impossible", [-5.0, float("inf"), 1e308])
+def test_a_value_that_no_rate_has_is_a_gap(impossible: float) -> None:
+    prometheus = Scripted(
+        {
+            TOKENS: [
+                (model(phase="prefill"), lambda t: impossible if t == 180 else 1.0),
+                *constant(5.0, phase="decode"),
+            ],
+        }
+    )
+    (found,) = PrometheusHistory(prometheus).read(HistoryRequest(60.0, 300.0))
+
+    np.testing.assert_array_equal(found.prompt_tokens.values, [1.0, _NAN, 1.0, 1.0])
+
+
 @pytest.mark.parametrize(
     ("role", "prompt", "output"), [("decode", 1, 2), ("prefill", 2, 1), ("mixed", 2, 2)]
 )
