@@ -140,7 +140,7 @@ class Prometheus:
                     )
                 return dict(answer["data"])
             raise PrometheusError(f"{self._url} refuses: {answer['error']}")
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             answered = "" if status == _OK else f"{status}, "
             raise self._invalid_answer(f"{answered}{body[:80]!r}") from error
 
@@ -168,9 +168,10 @@ def _read(series: dict[str, Any]) -> dict[str, Any] | Samples:
     values = series.get("values")
     if not isinstance(values, list):
         return series
-    return Samples(
-        dict(series["metric"]), tuple((float(t), float(v)) for t, v in values if v != "NaN")
-    )
+    labels = dict(series["metric"])
+    if not all(isinstance(each, str) for each in labels.values()):
+        raise TypeError("a label that is no text")
+    return Samples(labels, tuple((float(t), float(v)) for t, v in values if v != "NaN"))
 
 
 def _partial(answer: Mapping[str, Any]) -> str:

@@ -80,6 +80,9 @@ def base_url() -> Iterator[str]:
         "odd over time": success("matrix", [{"metric": {}, "values": [[1]]}]),
         "a label": success("matrix", [{"metric": {"values": "a"}, "values": [[60, "1"]]}]),
         "no values": success("matrix", [{"metric": {}}]),
+        "a label of 5": success("matrix", [{"metric": {"job": 5}, "values": [[60, "1"]]}]),
+        "a time of 400 digits": success("matrix", [{"metric": {}, "values": [[10**400, "1"]]}]),
+        "deeply nested": (200, "[" * 100_000),
         "sum(": (400, '{"status":"error","errorType":"bad_data","error":"parse error: unclosed"}'),
         "html": (200, "<html>"),
         "gone": (404, "<html>"),
@@ -154,6 +157,9 @@ def test_stored_samples_are_queried_at_an_instant(base_url: str, prometheus: Cli
         ("half of VictoriaMetrics", r"in part only, .*: some of its stores do not answer"),
         ("odd over time", "does not answer like a Prometheus"),
         ("no values", "does not answer like a Prometheus"),
+        ("a label of 5", "does not answer like a Prometheus"),
+        ("a time of 400 digits", "does not answer like a Prometheus"),
+        ("deeply nested", "does not answer like a Prometheus"),
     ],
 )
 def test_an_answer_without_series_is_reported_with_its_reason(
