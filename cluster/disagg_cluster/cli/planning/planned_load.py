@@ -31,6 +31,8 @@ class PlannedLoad:
 def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progress) -> PlannedLoad:
     """Read the load of one cluster; without a source, from the Prometheus of the planner file.
 
+    The cluster is that of the option, or else of the planner file, whichever Prometheus is read.
+
     Raises:
         UsageError: The model of a load file is unknown.
         SeveralClustersError: The load is of several clusters.
@@ -46,6 +48,7 @@ def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progr
         end_seconds = max(each.prompt_tokens.end_seconds for each in histories)
         of_model = [replace(each, key=key) for each in histories]
         return PlannedLoad(source, of_model, read_seconds, end_seconds)
+    source = replace(source, cluster=source.cluster or config.cluster)
     if source.url is None:
         settings = config.prometheus
         of_file = None if settings.http_config is None else Path(settings.http_config)
@@ -53,7 +56,6 @@ def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progr
             source,
             url=settings.url,
             http_config=source.http_config or of_file,
-            cluster=source.cluster or config.cluster,
         )
     histories = source.read(read_seconds, progress)
     check_one_cluster(each.key.cluster for each in histories)

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
+from support.http_serving import serving
 from support.pictures import texts_of
 
 START = 1_700_000_000 // 300 * 300
@@ -242,3 +245,27 @@ def test_a_plan_of_mixed_engines_has_a_verdict_on_separation(load: Path, file: P
     (answer,) = model["separation"]
     assert (answer["today"], answer["gpus"]) == ("mixed", 4)
     assert answer["verdict"] in {"stay mixed", "separate", "undecided"}
+
+
+@pytest.mark.parametrize(("options", "cluster"), [((), "east"), (("--cluster", "west"), "west")])
+def test_the_planner_file_sets_the_cluster_also_of_another_prometheus(
+    file: Path, options: tuple[str, ...], cluster: str
+) -> None:
+    asked: list[str] = []
+
+    class Empty(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(parse_qs(urlsplit(self.path).query)["query"][0])
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"status":"success","data":{"resultType":"matrix","result":[]}}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    file.write_text(f"cluster: east\n{FILE}")
+    with serving(Empty) as url:
+        code, _, _ = run("plan", "-c", file, "--prometheus", url, "--since", "1h", *options)
+
+    assert code == 1
+    assert f'cluster="{cluster}"' in asked[0]
