@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 import numpy as np
@@ -98,16 +99,49 @@ class RangeReader:
             PrometheusError: No answer in time, or an error other than a size limit.
         """
         found: dict[str, Found] = {part.name: {} for part in parts}
-        with ThreadPoolExecutor(IN_FLIGHT) as pool:
-            pending = [pool.submit(self._read, part, found[part.name]) for part in parts]
-            try:
-                for done, future in enumerate(as_completed(pending)):
-                    self.say(f"reading {what}: {done * 100 // len(parts)} %")
-                    future.result()
-            except BaseException:
-                self._given_up = True
+        waiting: SimpleQueue[tuple[RangePart, Future[None]]] = SimpleQueue()
+        pending: list[Future[None]] = []
+        for part in parts:
+            pending.append(Future())
+            waiting.put((part, pending[-1]))
+        # An interrupted command does not wait for queries in flight, as daemon threads do not
+        # outlive it.
+        threads = [
+            threading.Thread(target=self._read_all, args=(waiting, found), daemon=True)
+            for _ in range(min(IN_FLIGHT, len(parts)))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for done, future in enumerate(as_completed(pending)):
+                self.say(f"reading {what}: {done * 100 // len(parts)} %")
+                future.result()
+        except BaseException as error:
+            self._given_up = True
+            if not isinstance(error, Exception):
                 raise
+            for thread in threads:
+                thread.join()
+            raise
         return found
+
+    def _read_all(
+        self,
+        waiting: SimpleQueue[tuple[RangePart, Future[None]]],
+        found: Mapping[str, Found],
+    ) -> None:
+        """Read parts until none waits."""
+        while True:
+            try:
+                part, done = waiting.get_nowait()
+            except Empty:
+                return
+            try:
+                self._read(part, found[part.name])
+            except BaseException as error:  # noqa: BLE001 # raised again by whoever waits
+                done.set_exception(error)
+            else:
+                done.set_result(None)
 
     def _read(self, part: RangePart, found: Found) -> None:
         try:

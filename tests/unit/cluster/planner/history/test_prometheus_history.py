@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -272,6 +273,34 @@ def test_a_server_gets_at_most_four_concurrent_queries() -> None:
     PrometheusHistory(counting).read(HistoryRequest(0.0, 9 * 86_400.0))
 
     assert 1 <= counting.most <= 4
+
+
+def test_an_interrupt_does_not_wait_for_queries_in_flight() -> None:
+    answered = threading.Event()
+
+    class Hanging(Scripted):
+        def query_range(
+            self,
+            expr: str,
+            start_seconds: float,
+            end_seconds: float,
+            step_seconds: float,
+            deadline_seconds: float = 60.0,
+        ) -> list[Samples]:
+            if start_seconds > 86_400:
+                answered.wait(10)
+            return []
+
+    def interrupt(_line: str) -> None:
+        raise KeyboardInterrupt
+
+    begun_seconds = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            PrometheusHistory(Hanging({}), interrupt).read(HistoryRequest(0.0, 9 * 86_400.0))
+        assert time.monotonic() - begun_seconds < 5
+    finally:
+        answered.set()
 
 
 @pytest.mark.parametrize(
