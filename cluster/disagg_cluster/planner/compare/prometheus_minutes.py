@@ -95,8 +95,18 @@ class PrometheusMinutes:
 
 
 def _buckets(found: Found, steps: int) -> tuple[tuple[float, ...], Floats]:
-    """Bounds in rising order with the requests within each; empty if there are no buckets."""
-    by_bound = {float(labels[1]): values for labels, values in found.items() if labels[1]}
+    """Bounds in rising order with the requests within each; empty if there are no buckets.
+
+    A bound may be written in several ways: Prometheus 3 records 1 as `1.0`, earlier ones as `1`.
+    """
+    by_bound: dict[float, Floats] = {}
+    for labels, values in found.items():
+        try:
+            bound = float(labels[1])
+        except ValueError:
+            continue
+        if not np.isnan(bound):
+            by_bound[bound] = np.fmax(by_bound.get(bound, values), values)
     if float("inf") not in by_bound or len(by_bound) < 2:
         return (), np.empty((0, steps))
     bounds = tuple(sorted(by_bound))
