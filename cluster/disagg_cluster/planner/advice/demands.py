@@ -215,8 +215,9 @@ def _scaled(mix: RequestMix, history: LoadHistory, scale: LoadScale) -> tuple[Re
     if scale.hit_rate is None or history.requests is None:
         return replace(mix, cached_tokens=cached), scale.prompt_length
     steps = max(1, int(_RECENT_SECONDS / history.requests.step_seconds))
-    arrived = np.nansum(history.requests.values[-steps:])
-    computed = float(np.nansum(history.prompt_tokens.values[-steps:]) / max(arrived, 1e-12))
+    requests, prompts = (each.values[-steps:] for each in (history.requests, history.prompt_tokens))
+    known = np.isfinite(requests) & np.isfinite(prompts)
+    computed = float(prompts[known].sum() / max(requests[known].sum(), 1e-12))
     if not computed > 0:
         return replace(mix, cached_tokens=cached), scale.prompt_length
     whole = (computed + mix.cached_tokens) * scale.prompt_length

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
-from disagg_cluster.planner.advice.demands import DemandBuilder
+from disagg_cluster.planner.advice.demands import DemandBuilder, LoadScale
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.capacity.learned.request_shape import RequestShape
 from disagg_cluster.planner.capacity.request_mix import RequestMix
@@ -119,3 +119,20 @@ def test_measured_request_shapes_reach_the_demand() -> None:
     # 1,000 tokens of the prompt, and 1,500 of outputs with this dispersion.
     assert measured.context_factor == pytest.approx(500 / 2500)
     assert base_mix("batch") == RequestMix(1.0, 1.0, 1.0)
+
+
+def test_the_measured_hit_rate_changes_no_load_though_some_prompts_are_not_known() -> None:
+    """Frontends count requests also while nodes could not be scraped."""
+    requests, cached = (LoadSeries(0.0, 60.0, np.full(200, each)) for each in (1.0, 100.0))
+    prompts = LoadSeries(0.0, 60.0, np.full(200, 100.0))
+    prompts.values[150:180] = np.nan
+    load = LoadHistory(LoadKey("", "llama"), prompts, prompts, requests, cached_tokens=cached)
+    builder = DemandBuilder(PlannerConfig())
+
+    present = builder.demand(load, ClusterEngines())
+    assumed = builder.demand(load, ClusterEngines(), LoadScale(hit_rate=0.5))
+
+    assert isinstance(present.paths, LoadPaths)
+    assert isinstance(assumed.paths, LoadPaths)
+    assert assumed.base_mix.cached_tokens == pytest.approx(present.base_mix.cached_tokens)
+    np.testing.assert_allclose(assumed.paths.prompt_tokens, present.paths.prompt_tokens)
