@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,13 +39,17 @@ _SOURCES = ("frontend", "router", "engine", "pools")
 
 
 def reading_of(series: Series, at_seconds: float, node: str = "") -> LiveReading:
-    """A reading of the series of one moment.
+    """A reading of the series of one moment; values that are no finite numbers are unknown.
 
     Args:
         series: Samples by name; a name may be missing.
         at_seconds: Unix time of the samples.
         node: The node's name for series without a `node` label.
     """
+    series = {
+        name: [sample for sample in samples if math.isfinite(sample.value)]
+        for name, samples in series.items()
+    }
     named = {name: [_named(sample, node) for sample in samples] for name, samples in series.items()}
     gpus, engines = tuple(_gpus(named)), tuple(_engines(named))
     builds = [sample.labels for sample in named.get("disagg_build_info", ())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,6 +39,19 @@ def test_with_a_closed_control_socket_a_node_is_read_from_its_page(tmp_path: Pat
 
     assert [worker.worker for worker in look.workers] == ["prefill-0", "decode-0"]
     assert look.workers[0].pid is None
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf"])
+def test_values_that_are_no_finite_numbers_are_unknown(value: str) -> None:
+    names = "engine_requests|engine_kv_cache_usage_ratio|worker_restarts_total|gpu_power_watts"
+    page = re.sub(rf"(?m)^(disagg_(?:{names})\{{.*) \S+$", rf"\1 {value}", PAGE.decode())
+    with page_server(lambda path: page.encode() if path == "/metrics" else b"") as root:
+        look = NodeSource(lambda: Target(root), None).read()
+
+    assert {each.running for each in look.engines} == {None}
+    assert {each.kv_used_ratio for each in look.engines} == {None}
+    assert {each.power_watts for each in look.gpus} == {None}
+    assert {each.restarts for each in look.workers} == {0}
 
 
 def test_another_programs_page_is_refused() -> None:
