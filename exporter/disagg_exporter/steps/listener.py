@@ -26,12 +26,7 @@ from disagg_exporter.steps.local_sockets import (
     peer_pid,
     unlink_if_same,
 )
-from disagg_exporter.steps.messages import (
-    ControlMessage,
-    MessageKind,
-    StepEvent,
-    record_runs,
-)
+from disagg_exporter.steps.messages import ControlMessage, MessageKind, StepEvent, record_runs
 from disagg_exporter.steps.rate_limiter import RateLimiter
 
 # So that an engine that floods the daemon cannot block its other work.
