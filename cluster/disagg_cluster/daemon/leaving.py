@@ -120,13 +120,27 @@ def summary_text(first: Snapshot, last: Snapshot) -> str:
     ]
     if prefill + decode >= _LEAST_GPU_SECONDS and decode > 0:
         parts.append(f"P:D {prefill / decode:.2f}")
-    before_us, arrived = totals_of(first).arrivals or 0.0, totals_of(last).arrivals
-    if arrived is not None:
-        parts.append(f"{max(0.0, arrived - before_us):.0f} requests")
+    if (requests := _arrived(first, last)) is not None:
+        parts.append(f"{requests:.0f} requests")
     if (joules := _joules(last)) is not None:
         watt_hours = max(0.0, joules - (_joules(first) or 0.0)) / _JOULES_PER_WATT_HOUR
         parts.append(f"{watt_hours:.1f} Wh")
     return ", ".join(parts)
+
+
+def _arrived(first: Snapshot, last: Snapshot) -> float | None:
+    """Requests between two snapshots; None where nothing counts them.
+
+    Of a model whose best source has changed since, the counts cannot be subtracted.
+    """
+    before, after = totals_of(first).arrivals, totals_of(last).arrivals
+    models = {key.model for key in before}
+    arrived = [
+        max(0.0, count - before.get(key, 0.0))
+        for key, count in after.items()
+        if key in before or key.model not in models
+    ]
+    return sum(arrived) if arrived else None
 
 
 def _uncommitted_note(committed: float, gpus: int, length_seconds: float) -> str:

@@ -34,22 +34,30 @@ class ModelName(NamedTuple):
     namespace: str
 
 
+class CountsOf(NamedTuple):
+    """Key of what users' requests of a model met, as one source counts them."""
+
+    model: ModelName
+    source: RequestSource
+
+
 class WaitsOf(NamedTuple):
-    """Key of a wait histogram: all users of a model, or one of its engines."""
+    """Key of a wait histogram: all users of a model as a source counts them, or one engine."""
 
     model: ModelName
     engine: str = ""
+    source: RequestSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServedTotals:
-    """Request counts up to now; None, or no histogram, where nothing reports them.
+    """Request counts up to now; None, or no entry, where nothing reports them.
 
-    `arrivals` and tokens are over all models.
+    Tokens are over all models. A model's best source may change, so its counts name their source.
     """
 
     at_seconds: float
-    arrivals: float | None
+    arrivals: Mapping[CountsOf, float]
     prompt_tokens: float | None
     output_tokens: float | None
     first_token: Mapping[WaitsOf, Histogram]
@@ -83,28 +91,48 @@ def totals_of(snapshot: Snapshot) -> ServedTotals:
     }
     return ServedTotals(
         at_seconds=snapshot.taken_ns / 1e9,
-        arrivals=sum(arrivals.values()) if arrivals else None,
+        arrivals=arrivals,
         prompt_tokens=tokens[Phase.PREFILL] if snapshot.tokens else None,
         output_tokens=tokens[Phase.DECODE] if snapshot.tokens else None,
-        first_token={WaitsOf(model): waits for model, waits in first_token.items()},
+        first_token={
+            WaitsOf(model, source=source): waits for (model, source), waits in first_token.items()
+        },
         between_tokens=between_tokens,
     )
 
 
 def _best(
     accounts: Sequence[RequestAccount], value_of: Callable[[RequestAccount], T | None]
-) -> dict[ModelName, T]:
+) -> dict[CountsOf, T]:
     """Return each model's value from the best source that reports it: a sum would count twice.
 
     For separate pools, the engines count the requests, and only both together give the waits.
     """
-    best: dict[ModelName, T] = {}
+    best: dict[ModelName, tuple[RequestSource, T]] = {}
     order = list(RequestSource)
     for account in sorted(accounts, key=lambda account: order.index(account.source)):
         reported = value_of(account)
         if reported is not None:
-            best.setdefault(ModelName(account.model_name, account.engine_namespace), reported)
-    return best
+            model = ModelName(account.model_name, account.engine_namespace)
+            best.setdefault(model, (account.source, reported))
+    return {CountsOf(model, source): reported for model, (source, reported) in best.items()}
+
+
+def arrivals_since(earlier: Sequence[ServedTotals], later: ServedTotals) -> float | None:
+    """Return requests a second, of each source since the oldest moment at which it was the best.
+
+    None if a counter was reset, or nothing was known before.
+    """
+    rates = []
+    for key, after in later.arrivals.items():
+        known = next((each for each in earlier if key in each.arrivals), None)
+        if known is None:
+            continue
+        before = known.arrivals[key]
+        if after < before:
+            return None
+        rates.append((after - before) / (later.at_seconds - known.at_seconds))
+    return sum(rates) if rates else None
 
 
 def rates_since(earlier: Sequence[ServedTotals], later: ServedTotals) -> ServedRates:
@@ -125,7 +153,7 @@ def rates_since(earlier: Sequence[ServedTotals], later: ServedTotals) -> ServedR
     between = waits_since([totals.between_tokens for totals in earlier], later.between_tokens)
     return ServedRates(
         at_seconds=later.at_seconds,
-        arrivals_per_second=rate(lambda totals: totals.arrivals),
+        arrivals_per_second=arrivals_since(earlier, later),
         prompt_tokens_per_second=rate(lambda totals: totals.prompt_tokens),
         output_tokens_per_second=rate(lambda totals: totals.output_tokens),
         first_token_p95_seconds=quantile(merged(first.values()), _QUANTILE),

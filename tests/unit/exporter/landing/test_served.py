@@ -72,6 +72,24 @@ def test_a_source_of_ends_only_gives_no_arrivals() -> None:
     assert history.rates[-1].arrivals_per_second is None
 
 
+def test_counts_of_different_sources_are_not_subtracted() -> None:
+    """The frontend is no longer read from 20 s on, and the engine counted ever since it started."""
+    history = ServedHistory(LatencyTargets())
+    for second in range(0, 50, 10):
+        engine = RequestAccount(
+            RequestSource.ENGINE, "llama", "", arrivals=50_000.0 + second, time_to_first_token=TTFT
+        )
+        frontend = replace(engine, source=RequestSource.FRONTEND, arrivals=float(second))
+        accounts = (engine, frontend) if second < 20 else (engine,)
+        history.remember(
+            Snapshot(second * 10**9, 0.0, 0, requests=RequestAccounts(requests=accounts))
+        )
+
+    rates = [each.arrivals_per_second for each in history.rates]
+    assert rates == [1.0, None, 1.0, 1.0]
+    assert all(each.first_token_p95_seconds is None for each in history.rates)
+
+
 def slow(late: float) -> Histogram:
     """So many first tokens that took 0.2 s, and so many that took 5 s."""
     return Histogram((0.5, 10.0), (100.0, 100.0 + late, 100.0 + late), 20.0 + 5 * late)
