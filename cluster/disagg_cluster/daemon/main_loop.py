@@ -221,9 +221,12 @@ class MainLoop:
         return replace(certain, collectors=collectors)
 
     def _advance(self, now_ns: int) -> None:
-        self._sourcing.select(self._registry.source_candidates(), now_ns)
-        self._ledger.advance(now_ns)
-        self._is_outdated = True
+        try:
+            self._sourcing.select(self._registry.source_candidates(), now_ns)
+        finally:
+            # An engine whose source fails must not stop the accounts of the others.
+            self._ledger.advance(now_ns)
+            self._is_outdated = True
 
     def _compose(self, now_ns: int) -> Snapshot:
         certain, engines = self._without_measurements(now_ns), self._registry.statuses()

@@ -90,13 +90,24 @@ class SourceSelection:
         self._selections: dict[str, _Selection] = {}
 
     def select(self, candidates: Iterable[SourceCandidate], now_ns: int) -> None:
-        """Choose for all engines; forget those that are no longer among them."""
+        """Choose for all engines; forget those that are no longer among them.
+
+        An engine that fails is left out until its next page, and the others are accounted for. The
+        first error is raised after that.
+        """
         here = {candidate.engine: candidate for candidate in candidates}
         for gone in self._selections.keys() - here.keys():
             del self._selections[gone]
         self._share_leaders_time(here, now_ns)
+        errors = []
         for candidate in here.values():
-            self._select(candidate, now_ns)
+            try:
+                self._select(candidate, now_ns)
+            except Exception as error:  # noqa: BLE001 - raised below, after the other engines
+                self._selections[candidate.engine].windows.forget()
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def shares(self, engine: str) -> LearnedShares | None:
         """Return an engine's phase costs as learned from its page."""

@@ -92,6 +92,32 @@ def test_the_largest_counts_that_a_page_may_have_are_accounted() -> None:
     assert sum(node.account().phase_tokens.values()) == LARGEST
 
 
+def test_an_engine_whose_accounting_fails_does_not_stop_the_others() -> None:
+    def failing(pid: int) -> float:
+        if pid == 8:
+            raise OverflowError("absurd")
+        return 1.0
+
+    ledger = Ledger()
+    ledger.add_device(Device("g0", 0, "CPU", "cpu"), 0)
+    for name, pid in (("bad", 8), ("good", 7)):
+        ledger.assign(Assignment(name, Role.DECODE, ("g0",), EngineState.READY, 0, (pid,), "m"))
+    sourcing = SourceSelection(ledger, cpu_seconds=failing)
+
+    for second in range(10, 13):
+        page = EnginePage("vllm", second * SECOND_NS, running=1, generation_tokens_total=second)
+        both = [
+            replace(ENGINE, engine=name, role=Role.DECODE, pid=pid, page=page)
+            for name, pid in (("bad", 8), ("good", 7))
+        ]
+        with pytest.raises(OverflowError, match="absurd"):
+            sourcing.select(both, second * SECOND_NS)
+        ledger.advance(second * SECOND_NS)
+
+    good = next(each for each in ledger.engine_accounts(13 * SECOND_NS) if each.engine == "good")
+    assert good.method is Method.PAGE_CPU
+
+
 def test_a_source_that_never_reported_is_not_logged_as_stopped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
