@@ -265,7 +265,7 @@ def test_the_alertmanager_example_names_existing_alerts() -> None:
 
     for rule in config["inhibit_rules"]:
         for matcher in (*rule["source_matchers"], *rule["target_matchers"]):
-            label, pattern = re.fullmatch(r'(\w+)(?:!=|!~|=~|=)"(.+)"', matcher).groups()  # type: ignore[union-attr]
+            label, _, pattern = _parts(matcher)
             assert label == "alertname" or (label, pattern) == ("severity", "page|critical")
             if label == "severity":
                 continue
@@ -285,11 +285,19 @@ def test_a_ticket_of_the_alertmanager_example_holds_back_no_page() -> None:
             assert not (tickets and pages), (tickets, pages)
 
 
+def _parts(matcher: str) -> tuple[str, str, str]:
+    """Return label, operator and value of an Alertmanager matcher."""
+    found = re.fullmatch(r'(\w+)(!=|!~|=~|=)"(.+)"', matcher)
+    assert found is not None, matcher
+    label, how, value = found.groups()
+    return label, how, value
+
+
 def _named(matchers: list[str]) -> set[str]:
     """Return the alerts whose names all matchers of an inhibition rule accept."""
     found = set(NAMES)
     for matcher in matchers:
-        label, how, pattern = re.fullmatch(r'(\w+)(!=|!~|=~|=)"(.+)"', matcher).groups()  # type: ignore[union-attr]
+        label, how, pattern = _parts(matcher)
         if label == "alertname":
             wanted = not how.startswith("!")
             found = {name for name in found if bool(re.fullmatch(pattern, name)) == wanted}

@@ -16,6 +16,7 @@ from disagg_exporter.http.server.authentication import OPEN, Access, Passwords
 from disagg_exporter.http.tls_socket import plain_name
 from support.certificates import authority, client_context, server_context
 from support.golden_server import golden_server, serving
+from support.running_node import wait_for
 
 
 def get(port: int, context: ssl.SSLContext, path: str = "/healthz") -> http.client.HTTPResponse:
@@ -42,10 +43,8 @@ def refusing(access: Access, client_seconds: float = 5.0, **refused: int) -> Ite
     server = golden_server(access, client_seconds=client_seconds)
     with contextlib.closing(server):
         yield server.start().port
-        deadline = time.monotonic() + 20
-        while sum(server.refusals().values()) < sum(refused.values()):
-            assert time.monotonic() < deadline, server.refusals()
-            time.sleep(0.01)
+        expected = sum(refused.values())
+        wait_for(lambda: sum(server.refusals().values()) >= expected, "refusals", 20.0)
     assert {name: count for name, count in server.refusals().items() if count} == refused
 
 
