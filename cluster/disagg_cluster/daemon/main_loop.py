@@ -23,7 +23,7 @@ from disagg_cluster.telemetry.snapshot import (
 from disagg_cluster.telemetry.source_selection import SourceSelection
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.capacity import CapacityModel
-from disagg_exporter.collectors import CollectorHealth, keep_running
+from disagg_exporter.collectors import CollectorHealth, explain, keep_running
 from disagg_exporter.collectors.health import FailureCounts
 from disagg_exporter.model import (
     CollectorStatus,
@@ -176,10 +176,10 @@ class MainLoop:
         """One tick; a failing part is logged, reported and retried while the others go on."""
         now_ns = self._tick_ns = time.monotonic_ns()
         advancing = number % ADVANCE_TICKS == 0
-        with self._accounting.round() if advancing else self._accounting.guard():
+        with self._accounting.round() if advancing else self._accounting.guard() as problems:
             self._watch.ingest()
-            if advancing:
-                self._advance(now_ns)
+            if problems is not None:
+                problems |= self._advance(now_ns)
         if advancing:
             with self._capacity.round():
                 readings = self._watch.last_sweep.readings(now_ns)
@@ -220,13 +220,14 @@ class MainLoop:
         )
         return replace(certain, collectors=collectors)
 
-    def _advance(self, now_ns: int) -> None:
-        try:
-            self._sourcing.select(self._registry.source_candidates(), now_ns)
-        finally:
-            # An engine whose source fails must not stop the accounts of the others.
-            self._ledger.advance(now_ns)
-            self._is_outdated = True
+    def _advance(self, now_ns: int) -> Mapping[str, str]:
+        """Account up to now; return the problems by engine."""
+        errors = self._sourcing.select(self._registry.source_candidates(), now_ns)
+        for error in errors.values():
+            self._accounting.record_defect(error)
+        self._ledger.advance(now_ns)
+        self._is_outdated = True
+        return {engine: f"{engine}: {explain(error)}" for engine, error in errors.items()}
 
     def _compose(self, now_ns: int) -> Snapshot:
         certain, engines = self._without_measurements(now_ns), self._registry.statuses()

@@ -89,25 +89,24 @@ class SourceSelection:
         self._cpu_seconds = cpu_seconds
         self._selections: dict[str, _Selection] = {}
 
-    def select(self, candidates: Iterable[SourceCandidate], now_ns: int) -> None:
+    def select(self, candidates: Iterable[SourceCandidate], now_ns: int) -> Mapping[str, Exception]:
         """Choose for all engines; forget those that are no longer among them.
 
-        An engine that fails is left out until its next page, and the others are accounted for. The
-        first error is raised after that.
+        Returns errors by engine. Such an engine is left out until its next page, and the others are
+        accounted for.
         """
         here = {candidate.engine: candidate for candidate in candidates}
         for gone in self._selections.keys() - here.keys():
             del self._selections[gone]
         self._share_leaders_time(here, now_ns)
-        errors = []
+        errors: dict[str, Exception] = {}
         for candidate in here.values():
             try:
                 self._select(candidate, now_ns)
-            except Exception as error:  # noqa: BLE001 - raised below, after the other engines
+            except Exception as error:  # noqa: BLE001 - an engine may report anything
                 self._selections[candidate.engine].windows.forget()
-                errors.append(error)
-        if errors:
-            raise errors[0]
+                errors[candidate.engine] = error
+        return errors
 
     def shares(self, engine: str) -> LearnedShares | None:
         """Return an engine's phase costs as learned from its page."""

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import logging
 import os
 import shutil
 import signal
@@ -30,6 +31,7 @@ from disagg_cluster.host.worker_logs import Rotation
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.supervisor.journal.journal import here, load
 from disagg_cluster.telemetry.snapshot import STALE_SECONDS
+from disagg_cluster.telemetry.source_selection import SourceSelection
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.collectors import Backoff, keep_running
 from disagg_exporter.devices.source import NoDevices
@@ -335,6 +337,37 @@ def test_the_garbage_collection_threshold_is_raised_while_a_daemon_runs(
 
     assert asyncio.run(story()) > 10 * before[0]
     assert gc.get_threshold() == before
+
+
+def test_an_engine_whose_source_fails_is_named_and_the_node_is_accounted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    advanced, advance = asyncio.Semaphore(0), Ledger.advance
+
+    def trip(*_arguments: object) -> None:
+        raise OverflowError("2 ** 64")
+
+    def advance_and_count(self: Ledger, now_ns: int) -> None:
+        advance(self, now_ns)
+        advanced.release()
+
+    async def story() -> Snapshot | None:
+        daemon = make(folder)
+        async with asyncio.timeout(30), daemon.running():
+            await until_ready(daemon, folder)
+            monkeypatch.setattr(SourceSelection, "_select", trip)
+            monkeypatch.setattr(Ledger, "advance", advance_and_count)
+            for _ in range(3):
+                await advanced.acquire()
+            return daemon.snapshot
+
+    with caplog.at_level(logging.WARNING):
+        snapshot = asyncio.run(story())
+    assert snapshot is not None
+    [accounting] = [each for each in snapshot.collectors if each.collector == "accounting"]
+    assert not accounting.success
+    assert accounting.unexpected_failures > 0
+    assert f"{snapshot.engines[0].engine}: it fails with OverflowError" in caplog.text
 
 
 def test_a_failing_part_fails_its_collector_and_ends_no_daemon(
