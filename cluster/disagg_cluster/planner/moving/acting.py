@@ -58,7 +58,7 @@ class Acting:
         return self._logs.get(model_id, MoveLog())
 
     def left_out(self, now_seconds: float) -> Set[WorkerId]:
-        """Workers that refused to move within the last hour."""
+        """Workers that refused, or failed, to move within the last hour."""
         return self._refusals.left_out(now_seconds)
 
     def act(self, rebalance: ModelRebalance, now_seconds: float) -> None:
@@ -106,8 +106,10 @@ class Acting:
             return
         self._under_way = None
         done = outcome is MoveOutcome.DONE
+        # A worker that failed to change, and went back, would most likely fail again.
         refused = outcome is MoveOutcome.REFUSED and not answer.by_daemon
-        self._refusals = self._refusals.answered(move.worker, now_seconds, refused=refused)
+        unable = refused or answer.outcome is MoveOutcome.FAILED
+        self._refusals = self._refusals.answered(move.worker, now_seconds, refused=unable)
         self._logs[move.model_id] = self.log_of(move.model_id).ended(now_seconds, done=done)
         self._counts[*move.model_id, outcome.value] += 1
         say = self._log.info if done else self._log.warning

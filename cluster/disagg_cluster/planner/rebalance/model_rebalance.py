@@ -72,7 +72,9 @@ class RebalanceView:
         if isinstance(advice, Move):
             worker = cheapest(self.workers, advice.role, left_out)
             if worker is None and cheapest(self.workers, advice.role) is not None:
-                advice = Stay(f"every {advice.role} engine refused to move within the last hour")
+                advice = Stay(
+                    f"every {advice.role} engine refused or failed to move within an hour"
+                )
         return ModelRebalance(
             self.demand.model_name,
             self.demand.engine_namespace,

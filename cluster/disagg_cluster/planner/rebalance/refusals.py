@@ -1,4 +1,4 @@
-"""Workers that refused to move; for an hour others are asked instead."""
+"""Workers that refused, or failed, to move; for an hour others are asked instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from disagg_cluster.planner.rebalance.pool_worker import PoolWorker, WorkerId
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """When each worker whose last answer was a refusal gave it; of the last hour."""
+    """When each worker whose last move was refused or failed was asked for it; of the last hour."""
 
     at_seconds: Mapping[WorkerId, float] = field(default_factory=dict)
 

@@ -101,6 +101,16 @@ def test_a_worker_that_refused_is_left_out_for_an_hour() -> None:
     assert acting.left_out(601.0) == set()
 
 
+def test_a_worker_that_failed_to_move_is_left_out_for_an_hour_too() -> None:
+    failed = MoveAnswer(MoveOutcome.FAILED, "p-1 does not start as decode")
+    acting = Acting(_Mover([UNDER_WAY, failed]), LOG)
+    acting.act(advice(), 0.0)
+    acting.poll(10.0)
+
+    assert acting.left_out(3609.0) == {("node-a", "p-1")}
+    assert acting.left_out(3610.0) == set()
+
+
 def test_only_refusals_of_the_last_hour_are_remembered() -> None:
     found = Refusals()
     for number in range(100):
@@ -128,6 +138,8 @@ def test_a_move_without_an_answer_for_half_an_hour_has_failed() -> None:
     acting.poll(1801.0)
 
     assert acting.counts == {("llama", "default", "failed"): 1}
+    # That its daemon is gone says nothing about the worker.
+    assert acting.left_out(1802.0) == set()
 
 
 def test_a_move_without_an_answer_fails_in_time_although_the_clock_is_set() -> None:

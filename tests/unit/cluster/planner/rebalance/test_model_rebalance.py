@@ -122,7 +122,7 @@ def test_a_worker_that_is_left_out_is_not_named_and_without_others_nothing_moves
     none = view.advise(MoveLog(), {each.id for each in workers[:2]})
     assert (none.worker, none.advice) == (
         None,
-        Stay("every prefill engine refused to move within the last hour"),
+        Stay("every prefill engine refused or failed to move within an hour"),
     )
 
 
