@@ -26,6 +26,8 @@ from disagg_exporter.steps.plugin_silence import WITHOUT_DETAILS
 # For all engines of a host that share the socket, together.
 MESSAGES_PER_SECOND = 20_000.0
 COLLECTOR = "steps:attached"
+AGAIN_SECONDS = 5.0
+"""Interval between attempts to open a socket that could not be opened."""
 
 _log = logging.getLogger("disagg_node")
 
@@ -57,11 +59,17 @@ class AttachedSteps:
         self._last: dict[str, tuple[int, int]] = {}  # when a message came, and its flags
         self._ranks_here: dict[str, int | None] = {}
         self._listener: StepsListener | None = None
-        self._broken = False
+        self._again: asyncio.TimerHandle | None = None
+        self._complaint = ""
         self._health = ReceiverHealth(COLLECTOR, _log)
 
     def open(self) -> None:
-        """Listen from now on; in a running loop. Without the socket the rest still works."""
+        """Listen from now on; in a running loop.
+
+        Without the socket the rest still works, and it is tried again: a full disk, for instance,
+        is full for a while only.
+        """
+        loop = asyncio.get_running_loop()
         listener = StepsListener(
             self._path,
             "",
@@ -72,18 +80,25 @@ class AttachedSteps:
         )
         try:
             make_inner(self._path.parent)
-            listener.open(asyncio.get_running_loop())
-            self._listener = listener
+            listener.open(loop)
         except (OSError, UnsafeDirError, StepsSocketError) as error:
-            self._broken = True
             listener.close()
-            _log.warning(
-                "attach socket unavailable: no step telemetry from engines started by hand: %s",
-                error,
-            )
+            self._again = loop.call_later(AGAIN_SECONDS, self.open)
+            if str(error) != self._complaint:
+                _log.warning(
+                    "attach socket unavailable: no step telemetry from engines started by hand: %s",
+                    error,
+                )
+            self._complaint = str(error)
+            return
+        if self._complaint:
+            _log.info("attach socket available again: %s", self._path)
+        self._listener, self._again, self._complaint = listener, None, ""
 
     def close(self) -> None:
         """Stop listening."""
+        if self._again is not None:
+            self._again.cancel()
         if self._listener is not None:
             self._listener.close()
 
@@ -113,7 +128,7 @@ class AttachedSteps:
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return the status of receiving; nothing while no engine uses the socket."""
         if self._listener is None or not self._names:
-            return (CollectorStatus(COLLECTOR, False, 0.0, None),) if self._broken else ()
+            return (CollectorStatus(COLLECTOR, False, 0.0, None),) if self._complaint else ()
         return self._health.collectors(connected=self._listener.counts.connected > 0)
 
     def _admits(self, pid: int) -> bool:

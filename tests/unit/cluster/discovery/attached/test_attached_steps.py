@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from disagg_cluster.discovery.attached import attached_steps
 from disagg_cluster.discovery.attached.attached_steps import AttachedSteps
 from disagg_cluster.discovery.observations.types import Finder, FoundEngine, Leader
 from disagg_cluster.host.files.package_data import engine_side_folder
@@ -208,3 +209,49 @@ def test_an_unavailable_socket_is_logged_and_ends_nothing(tmp_path: Path) -> Non
             assert [status.success for status in told.collectors()] == [False]
 
     asyncio.run(story())
+
+
+def test_a_socket_that_cannot_be_opened_is_tried_again(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(attached_steps, "AGAIN_SECONDS", 0.001)
+    parent = folder.attached_socket.parent
+    parent.parent.mkdir(parents=True, exist_ok=True)
+    parent.write_text("in the way")
+    told = AttachedSteps(folder, Ledger(), CapacityModel(1.0), tuple)
+
+    async def story() -> None:
+        told.open()
+        for _ in range(5):
+            await asyncio.sleep(0.002)
+        assert [status.success for status in told.collectors()] == [False]
+        parent.unlink()
+        async with _patience(20.0):
+            while told.collectors():
+                await asyncio.sleep(0.02)
+        assert folder.attached_socket.is_socket()
+        told.close()
+
+    asyncio.run(story())
+    assert not folder.attached_socket.exists()
+    assert sum("unavailable" in record.message for record in caplog.records) == 1
+
+
+def test_a_closed_socket_is_not_tried_again(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached_steps, "AGAIN_SECONDS", 0.001)
+    parent = folder.attached_socket.parent
+    parent.parent.mkdir(parents=True, exist_ok=True)
+    parent.write_text("in the way")
+    told = AttachedSteps(folder, Ledger(), CapacityModel(1.0), tuple)
+
+    async def story() -> None:
+        told.open()
+        told.close()
+        parent.unlink()
+        for _ in range(5):
+            await asyncio.sleep(0.002)
+
+    asyncio.run(story())
+    assert not parent.exists()
