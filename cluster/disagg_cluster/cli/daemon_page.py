@@ -243,7 +243,7 @@ def _own_target(endpoint: DaemonEndpoint) -> Target:
 
 def _is_own_url(url: str, endpoint: DaemonEndpoint) -> bool:
     """Whether an HTTPS address is that of this node's daemon."""
-    from disagg_cluster.discovery.finders.declared import is_own_address
+    from disagg_cluster.discovery.finders.own_addresses import is_own_address
 
     parts = urlsplit(url)
     same = parts.scheme == "https" and parts.port == endpoint.address.port

@@ -265,7 +265,7 @@ def _proxies(url: str) -> dict[str, str]:
     # A proxy meant for the internet must not receive requests to this machine's own servers.
     if not (found := get_environ_proxies(url)):
         return {}
-    from disagg_cluster.discovery.finders.declared import is_own_address
+    from disagg_cluster.discovery.finders.own_addresses import is_own_address
 
     return {} if is_own_address(urlsplit(url).hostname or "") else found
 

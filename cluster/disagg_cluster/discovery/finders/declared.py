@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from disagg_cluster.config import ListedEngine
-from disagg_cluster.discovery.finders.processes import LOOPBACK
+from disagg_cluster.discovery.finders.own_addresses import OwnAddresses
 from disagg_cluster.discovery.observations.types import (
     Claimed,
     Endpoint,
@@ -30,8 +29,6 @@ from disagg_cluster.host.processes.process_table import read_bytes
 from disagg_exporter.model import Device
 from disagg_exporter.roles.evidence.labels import DYNAMO_WORKER_TYPE
 from disagg_exporter.roles.evidence.types import Markers
-
-ASK_AGAIN_SECONDS = 60.0
 
 
 class ListedFinder:
@@ -51,7 +48,7 @@ class ListedFinder:
     ) -> None:
         self._listed = tuple(listed)
         self._devices = tuple(devices)
-        self._near: dict[Endpoint, tuple[float, tuple[Endpoint, ...]]] = {}
+        self._own = OwnAddresses()
 
     def scan(self) -> Scan:
         """Return the listed engines."""
@@ -65,52 +62,18 @@ class ListedFinder:
             finder=Finder.LISTED,
             kind=engine.engine,
             endpoints=(endpoint,),
-            also_at=self._also_at(endpoint),
+            also_at=self._own.near(endpoint),
             gpus=gpus_of(engine, self._devices),
             name=engine.name or "",
             role=engine.role,
             tls=engine.tls,
         )
 
-    def _also_at(self, endpoint: Endpoint) -> tuple[Endpoint, ...]:
-        """Return `near`, resolved once a minute: a hanging resolver delays all finders."""
-        now_seconds = time.monotonic()
-        until_seconds, places = self._near.get(endpoint, (now_seconds, ()))
-        if now_seconds >= until_seconds:
-            places = near(endpoint)
-            self._near[endpoint] = now_seconds + ASK_AGAIN_SECONDS, places
-        return places
-
 
 def gpus_of(engine: ListedEngine, devices: Sequence[Device]) -> tuple[str, ...] | None:
     """Return the UUIDs of the devices that a person listed; None where they listed none."""
     found = (d.gpu for item in engine.gpus for d in devices if item in (d.index, d.gpu))
     return tuple(dict.fromkeys(found)) or None
-
-
-def near(endpoint: Endpoint) -> tuple[Endpoint, ...]:
-    """Return the same port under this machine's loopback, if the address is one of its own.
-
-    A process that listens on all addresses is known by the loopback address.
-    """
-    own = endpoint.host != LOOPBACK and is_own_address(endpoint.host)
-    return (Endpoint(LOOPBACK, endpoint.port),) if own else ()
-
-
-def is_own_address(host: str) -> bool:
-    """Return whether a host name or address is one of this machine's; a name is resolved."""
-    try:
-        addresses = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return False
-    for family, kind, protocol, _, address in addresses:
-        with socket.socket(family, kind, protocol) as probe:
-            try:
-                probe.bind(address)
-            except OSError:
-                continue
-            return True
-    return False
 
 
 MAX_FILES = 1024
@@ -137,6 +100,7 @@ class DynamoFinder:
     def __init__(self, folder: Path, *, wall: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._wall = wall
+        self._own = OwnAddresses()
 
     def scan(self) -> Scan:
         """Return the workers that are registered now."""
@@ -150,7 +114,7 @@ class DynamoFinder:
         except OSError:
             cards = {}  # a worker without a model card, such as one that only starts
         seen = [
-            _observation(endpoint, cards.get(_worker(endpoint), {}))
+            _observation(endpoint, cards.get(_worker(endpoint), {}), self._own)
             for endpoint in endpoints
             if endpoint.get("endpoint") == _ENDPOINT and _worker(endpoint)
         ]
@@ -179,7 +143,9 @@ def worker_of_page(lines: Iterable[str]) -> str:
     return ""
 
 
-def _observation(endpoint: Mapping[str, object], card: Mapping[str, object]) -> Observation:
+def _observation(
+    endpoint: Mapping[str, object], card: Mapping[str, object], addresses: OwnAddresses
+) -> Observation:
     at = _transport(endpoint)
     inner = card.get("card_json")
     inner = inner if isinstance(inner, Mapping) else {}
@@ -191,7 +157,7 @@ def _observation(endpoint: Mapping[str, object], card: Mapping[str, object]) -> 
         kind="dynamo",
         endpoints=_system(inner),
         # Where requests go: there is no page, but a process listens.
-        also_at=tuple(place for own in at for place in (own, *near(own))),
+        also_at=tuple(place for own in at for place in (own, *addresses.near(own))),
         markers=Markers(labels=labels, name=component if isinstance(component, str) else ""),
         claimed=Claimed(_worker(endpoint)),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from disagg_cluster.config import Attach
-from disagg_cluster.discovery.finders.declared import is_own_address
+from disagg_cluster.discovery.finders.own_addresses import is_own_address
 from disagg_cluster.discovery.kubernetes.api_server import in_cluster
 from disagg_cluster.discovery.kubernetes_discovery import NODE_NAME
 from disagg_cluster.inspect.doctor.facts import NodeFacts

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from disagg_cluster.discovery.finders import own_addresses
 from disagg_cluster.discovery.finders.declared import (
     STALE_SECONDS,
     DynamoFinder,
@@ -173,3 +174,27 @@ def test_a_worker_writes_its_id_on_its_page_in_hex() -> None:
 
     assert int(worker_of_page(page), 16) > 0
     assert worker_of_page(('vllm:x{worker_id="ab"} 1',)) == ""
+
+
+def test_a_host_name_is_resolved_once_for_all_workers_and_scans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def is_own(host: str) -> bool:
+        asked.append(host)
+        return True
+
+    monkeypatch.setattr(own_addresses, "is_own_address", is_own)
+    for number in range(3):
+        transport = {"tcp": f"gpu-7:{46000 + number}/x/dynamo/prefill/generate"}
+        named = ENDPOINT | {"instance_id": WORKER - number, "transport": transport}
+        write(tmp_path, "instances", f"{number}", named)
+    finder = DynamoFinder(tmp_path)
+
+    for _ in range(2):
+        assert {place.host for each in finder.scan().observations for place in each.also_at} == {
+            "gpu-7",
+            "127.0.0.1",
+        }
+    assert asked == ["gpu-7"]
