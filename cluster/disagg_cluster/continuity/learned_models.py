@@ -81,7 +81,10 @@ class EngineIdentities:
         if asked != process:
             # A process is read once: some change their title while they run.
             digest = launched() if launched else digest_of(self._command_line(status.pid))
+            self._digests.pop(status.engine, None)
             self._digests[status.engine] = process, digest
+            while len(self._digests) > MOST_ENGINES:
+                del self._digests[next(iter(self._digests))]
         return f"{status.version} {digest}" if launched is None else digest
 
 

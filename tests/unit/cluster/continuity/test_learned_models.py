@@ -7,10 +7,20 @@ from typing import Any
 
 import pytest
 
-from disagg_cluster.continuity.learned_models import KEEP_EVERY_NS
+from disagg_cluster.continuity.learned_models import KEEP_EVERY_NS, EngineIdentities
 from disagg_cluster.continuity.learned_text import MOST_ENGINES, decode_entry
 from disagg_exporter.model import EngineStatus, Role
-from support.learned import FOUND, LEARNED, NOW, NOW_NS, STATUS, LearningNode, costs_of, left_by
+from support.learned import (
+    DEVICES,
+    FOUND,
+    LEARNED,
+    NOW,
+    NOW_NS,
+    STATUS,
+    LearningNode,
+    costs_of,
+    left_by,
+)
 
 
 @pytest.mark.parametrize("status", [STATUS, FOUND], ids=["launched", "found"])
@@ -113,6 +123,21 @@ def test_a_reused_pid_is_read_again(status: EngineStatus) -> None:
 
     assert same == LEARNED
     assert not node.see(status).learned(status)
+
+
+def test_the_processes_of_the_latest_engines_are_remembered() -> None:
+    read: list[int] = []
+
+    def command_line(pid: int) -> tuple[str, ...]:
+        read.append(pid)
+        return ("serve", "m")
+
+    identities = EngineIdentities(lambda: DEVICES, {}, command_line, lambda _pid: 1)
+    engines = [replace(FOUND, engine=f"found-{n}", pid=n) for n in range(MOST_ENGINES + 1)]
+    for engine in (*engines, engines[-1], engines[0]):
+        assert identities.of(engine) is not None
+
+    assert read == [*range(MOST_ENGINES + 1), 0]
 
 
 def test_the_hours_without_a_daemon_add_to_the_age_of_learned_data() -> None:
