@@ -134,15 +134,19 @@ def _show_shares(source: str, scores: list[LoadScore]) -> None:
         tokens = [abs(score.tokens_error) for score in some]
         known = [s for s in some if s.interference_error is not None]
         lost = [abs(score.interference_error or 0.0) for score in known]
+        of_all = [
+            error * score.interference_reported_ratio
+            for error, score in zip(lost, known, strict=True)
+        ]
         wrong = sum(
             abs(s.interference) > 3 and s.interference * (s.interference_error or 0.0) < 0
             and abs(s.interference_error or 0.0) > abs(s.interference)
             for s in known
         )  # fmt: skip
         _say(
-            f"{way:15} {_worst(errors)}; by tokens {_worst(tokens)}; interference {_worst(lost)} "
-            f"(reported at {len(known)} of {len(some)}, {_reported(some):.0%} of time, "
-            f"sign wrong {wrong})"
+            f"{way:15} {_worst(errors)}; by tokens {_worst(tokens)}; interference of all time "
+            f"{_worst(of_all)}, of the reported {_worst(lost)} (reported at {len(known)} of "
+            f"{len(some)}, {_reported(some):.0%} of time, sign wrong {wrong})"
         )
     for score in sorted(scores, key=lambda score: -abs(score.error))[:5]:
         _say(f"  {score.engine} ({score.way}): {score.error:+.2f} ± {score.half_width:.2f}")

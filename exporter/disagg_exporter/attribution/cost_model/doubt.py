@@ -23,8 +23,6 @@ from disagg_exporter.model import ReferenceStep
 
 SHARE_ERROR_LIMIT_RATIO = 0.05
 INTERFERENCE_ERROR_LIMIT_RATIO = 0.03
-# An error above its limit is still small if at most a quarter of its figure.
-_CLEARLY = 0.25
 # How far clocks and neighbours usually change an engine's pace.
 _USUAL_PACE = 0.1
 # Allowed increase of the sum of squares, in mean squared errors of a cell: four times the value
@@ -187,9 +185,8 @@ class Doubt(NamedTuple):
         return self.error_at(pace).prefill <= SHARE_ERROR_LIMIT_RATIO
 
     def knows_interference(self, pace: float) -> bool:
-        """Return whether the error of the interference is small, absolutely or relative to it."""
-        most = max(INTERFERENCE_ERROR_LIMIT_RATIO, _CLEARLY * abs(self.said.interference))
-        return self.error_at(pace).interference <= most
+        """Return whether the error of the interference is small."""
+        return self.error_at(pace).interference <= INTERFERENCE_ERROR_LIMIT_RATIO
 
     def steps_at(self, pace: float) -> tuple[ReferenceStep, ...]:
         """Return the costs of reference steps at a pace."""

@@ -6,6 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from disagg_exporter.attribution.cost_model.cost import StepCost
+from disagg_exporter.attribution.cost_model.doubt import (
+    INTERFERENCE_ERROR_LIMIT_RATIO,
+    Doubt,
+    Figures,
+)
 from disagg_exporter.attribution.cost_model.samples import StepWork
 
 Price = Callable[[StepWork], float]
@@ -129,6 +134,19 @@ def test_overlap_of_memory_reads_with_compute_is_negative_interference() -> None
     lost = (whole - apart - _roofline(StepWork(0.0, 0.0, 60.0, 60.0 * 1000))) / whole
     assert lost < -0.05
     assert parts.interference_ratio == pytest.approx(lost, abs=0.04)
+
+
+@pytest.mark.parametrize("interference", [0.0, 0.4, -0.4])
+def test_interference_is_known_to_three_points_of_step_time_however_large(
+    interference: float,
+) -> None:
+    known = Doubt(Figures(0.5, interference), Figures(0.0, INTERFERENCE_ERROR_LIMIT_RATIO), 0.5)
+    unsure = known._replace(error=Figures(0.0, INTERFERENCE_ERROR_LIMIT_RATIO + 0.01))
+
+    assert known.knows_interference(1.0)
+    assert not unsure.knows_interference(1.0)
+    # A pace that no clock explains may be the cost of mixing.
+    assert not known.knows_interference(1.3)
 
 
 def test_costs_of_reference_steps_are_within_their_error() -> None:
