@@ -13,6 +13,7 @@ from disagg_cluster.planner.capacity.learned.tune_profile import TimedContext, T
 from disagg_exporter.model import Role
 
 Curves = Mapping[float, LearnedCurve]
+_FAR_APART = 2.0
 
 
 class NoSuchPhaseError(ValueError):
@@ -31,12 +32,14 @@ class ProfileCosts(PhaseCosts):
         shape: The engine.
         prefill: Seconds by tokens of a step, by prompt length.
         decode: Seconds by requests, by context.
+        attended_seconds: Seconds of a prompt token for each earlier token that it attends to.
         relative_error: As for any single engine that represents its kind.
     """
 
     shape: EngineShape
     prefill: Curves
     decode: Curves
+    attended_seconds: float = 0.0
     relative_error: float = ALONE_ERROR
 
     def _prompt_seconds(self, tokens: float, attended_tokens: float) -> float:
@@ -45,9 +48,11 @@ class ProfileCosts(PhaseCosts):
         return _by_length(
             self.prefill,
             tokens,
-            # Steps smaller than the prompt were timed with a prompt of their own size.
+            # Steps smaller than the prompt were timed with a prompt of their own size, so what
+            # chunks of longer ones and cached tokens cost is known from the largest step.
             lambda length: min(length, tokens) / 2,
             attended_tokens,
+            tokens * self.attended_seconds,
         )
 
     def _mixed_seconds(
@@ -68,28 +73,35 @@ class ProfileCosts(PhaseCosts):
 
 
 def _by_length(
-    curves: Curves, size: float, attended_at: Callable[[float], float], attended: float
+    curves: Curves,
+    size: float,
+    attended_at: Callable[[float], float],
+    attended: float,
+    slope_beyond: float | None = None,
 ) -> float:
-    """Seconds of a step of this size, with tokens that attend to `attended` earlier ones."""
+    """Seconds of a step of this size, with tokens that attend to `attended` earlier ones.
+
+    `slope_beyond` is what each further one adds beyond those that were timed, as much as between
+    the last two lengths if None.
+    """
+    longest = max(curves)
+    if attended > MOST_CONTEXT * longest:
+        raise UnseenStepError(
+            f"lengths up to {longest:.0f} tokens were timed, and tokens that attend to "
+            f"{attended:.0f} are asked for: tune with longer ones"
+        )
     timed: dict[float, float] = {}
     for length, curve in sorted(curves.items()):
         timed.setdefault(attended_at(length), curve.at(size))
     (low, low_seconds), *further = timed.items()
-    most = max(timed)
-    if attended > MOST_CONTEXT * most:
-        raise UnseenStepError(
-            f"tokens that attend to {most:.0f} were timed, and ones to {attended:.0f} are asked for"
-        )
-    seconds = low_seconds
+    seconds, slope = low_seconds, 0.0
     for high, high_seconds in further:
         # A longer context never costs less.
         slope = max(high_seconds - low_seconds, 0.0) / (high - low)
-        reached = max(attended - low, 0.0)
-        if high < most:
-            reached = min(reached, high - low)
-        seconds += slope * reached
+        seconds += slope * min(max(attended - low, 0.0), high - low)
         low, low_seconds = high, max(high_seconds, low_seconds)
-    return seconds
+    beyond = slope if slope_beyond is None else slope_beyond
+    return seconds + beyond * max(attended - low, 0.0)
 
 
 def profile_costs(
@@ -136,7 +148,23 @@ def profile_costs(
         min(max_num_batched_tokens or recommended or largest, largest) if prefill else largest,
         max_num_seqs or _most_requests(contexts) or 256,
     )
-    return ProfileCosts(shape, prefill, decode)
+    return ProfileCosts(shape, prefill, decode, _attended_seconds(prefill))
+
+
+def _attended_seconds(prefill: Curves) -> float:
+    """What a prompt token adds for each earlier token, by the largest step of both end lengths.
+
+    0 if prompts there hardly differ in length: the difference of their times is mostly noise.
+    """
+    if not prefill:
+        return 0.0
+    short, long = min(prefill), max(prefill)
+    size = min(prefill[short].largest, prefill[long].largest)
+    low, high = min(short, size) / 2, min(long, size) / 2
+    if high < _FAR_APART * low:
+        return 0.0
+    more_seconds = prefill[long].at(size) - prefill[short].at(size)
+    return max(more_seconds, 0.0) / (size * (high - low))
 
 
 def _most_requests(contexts: tuple[TimedContext, ...]) -> int | None:

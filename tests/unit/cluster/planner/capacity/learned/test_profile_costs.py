@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,13 @@ from disagg_cluster.planner.capacity.learned.tune_profile import (
     merged,
     read_profile,
 )
+from disagg_cluster.planner.capacity.pool_capacity import PoolCapacity
+from disagg_cluster.planner.capacity.prefill_pool import prefill_capacity
+from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.targets import Targets
 from disagg_exporter.model import Role
 
-PREFILL = {
+PREFILL: dict[str, Any] = {
     "times": "page",
     "max_num_batched_tokens": 1024,
     "lengths": [
@@ -75,6 +80,9 @@ def costs(**changes: object) -> ProfileCosts:
         # Halfway between prompts of 512 and of 2048 tokens, and as far beyond the longest.
         ((2048, 640, 0, 0), 0.055),
         ((2048, 1408, 0, 0), 0.065),
+        # A chunk of a long prompt pays for what it attends to as the largest step does.
+        ((512, 256, 0, 0), 0.02),
+        ((512, 256 + 768, 0, 0), 0.02 + 0.01 * 512 / 2048),
         ((0, 0, 64, 64000), 0.03),
         ((1024, 256, 64, 64000), 0.03 + 0.03 - 0.01),
     ],
@@ -91,6 +99,31 @@ def test_steps_far_from_the_timed_ones_have_no_price(
 ) -> None:
     with pytest.raises(UnseenStepError):
         costs().step_seconds(*step)
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "cached_tokens"), [(500, 0), (1000, 0), (400, 200), (400, 4000)]
+)
+def test_prompts_that_differ_or_have_a_cached_beginning_have_a_price(
+    prompt_tokens: float, cached_tokens: float
+) -> None:
+    """One prompt in some hundred is ten times as long as the mean one, and is computed in chunks.
+
+    Each chunk attends to more tokens than a whole prompt of its size does.
+    """
+    mix = RequestMix(1.0, prompt_tokens, 200.0, cached_tokens)
+
+    found = prefill_capacity(costs(), mix, Targets(5.0, 0.05), 4)
+
+    assert isinstance(found, PoolCapacity)
+    assert found.requests_per_second > 0
+
+
+def test_what_prompts_of_nearly_one_length_differ_by_is_no_price_of_attention() -> None:
+    near = {**PREFILL["lengths"][1], "prompt_tokens": 600}
+    prefill = {**PREFILL, "lengths": [PREFILL["lengths"][0], near]}
+
+    assert costs(prefill=prefill).attended_seconds == 0.0
 
 
 def test_an_engine_has_the_limits_of_the_profile() -> None:
