@@ -93,7 +93,9 @@ class MixedPool:
 
     def capacity(self, engines: int) -> PoolCapacity:
         """The largest load that exceeds no limit."""
-        most = min(self.costs.shape.max_num_seqs, self.costs.shape.max_num_batched_tokens - 1.0)
+        # A step of one token cannot decode beside a prompt, but decodes half of the time.
+        beside_prompt = max(self.costs.shape.max_num_batched_tokens - 1.0, 0.5)
+        most = min(float(self.costs.shape.max_num_seqs), beside_prompt)
         batch = largest(lambda level: self.exceeded(level, engines) is None, most)
         bound = self.exceeded(batch * 1.01 + 1e-6, engines) or "max_num_seqs"
         if not batch:

@@ -215,6 +215,16 @@ def test_the_largest_allowed_lengths_have_a_capacity() -> None:
         assert 0 <= found.requests_per_second < 1
 
 
+@pytest.mark.parametrize("role", sorted(POOLS))
+def test_an_engine_whose_steps_hold_one_token_has_a_capacity(role: str) -> None:
+    one = replace(COSTS, shape=replace(COSTS.shape, max_num_batched_tokens=1))
+
+    found = POOLS[role](one, RequestMix(1.0, 10, 10), Targets(60.0, 1.0), 2)
+
+    assert isinstance(found, PoolCapacity)
+    assert found.requests_per_second > 0
+
+
 def test_a_context_larger_than_the_cache_gives_no_capacity() -> None:
     small = replace(COSTS, shape=replace(COSTS.shape, kv_tokens=1000.0))
 
