@@ -12,7 +12,7 @@ from disagg_cluster.planner.capacity.engine_costs import EngineCosts
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.capacity.learned.request_shape import SHAPE_SECONDS
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
-from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.request_mix import MOST_TOKENS, RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.forecast.driver_shifts import driver_shifts
 from disagg_cluster.planner.forecast.forecast_error import (
@@ -193,7 +193,8 @@ def recent_base_mix(history: LoadHistory) -> RequestMix:
     known = np.isfinite(requests.values[-steps:]) & np.isfinite(cached.values[-steps:])
     arrived = float(requests.values[-steps:][known].sum())
     cached_tokens = float(cached.values[-steps:][known].sum())
-    return RequestMix(1.0, 1.0, 1.0, cached_tokens=cached_tokens / arrived if arrived > 0 else 0.0)
+    cached_each = min(cached_tokens / arrived, MOST_TOKENS) if arrived > 0 else 0.0
+    return RequestMix(1.0, 1.0, 1.0, cached_tokens=cached_each)
 
 
 def _measured_mix(history: LoadHistory, engines: ClusterEngines) -> RequestMix:
@@ -211,7 +212,7 @@ def _measured_mix(history: LoadHistory, engines: ClusterEngines) -> RequestMix:
 
 def _scaled(mix: RequestMix, history: LoadHistory, scale: LoadScale) -> tuple[RequestMix, float]:
     """Requests after the assumed change, and the factor of a prompt's tokens to compute."""
-    cached = mix.cached_tokens * scale.prompt_length
+    cached = min(mix.cached_tokens * scale.prompt_length, MOST_TOKENS)
     if scale.hit_rate is None or history.requests is None:
         return replace(mix, cached_tokens=cached), scale.prompt_length
     steps = max(1, int(_RECENT_SECONDS / history.requests.step_seconds))
@@ -222,7 +223,7 @@ def _scaled(mix: RequestMix, history: LoadHistory, scale: LoadScale) -> tuple[Re
         return replace(mix, cached_tokens=cached), scale.prompt_length
     whole = (computed + mix.cached_tokens) * scale.prompt_length
     return (
-        replace(mix, cached_tokens=whole * scale.hit_rate),
+        replace(mix, cached_tokens=min(whole * scale.hit_rate, MOST_TOKENS)),
         whole * (1 - scale.hit_rate) / computed,
     )
 

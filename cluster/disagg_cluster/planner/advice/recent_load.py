@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.request_mix import MOST_TOKENS, RequestMix
 from disagg_cluster.planner.history.load_history import LoadHistory
 from disagg_cluster.planner.history.load_series import Floats
 
 _DAY_SECONDS = 86_400.0
 _PEAK = 0.95
-_MOST_TOKENS = 1e7
 LEAST_REQUESTS = 30
 """Fewer are no evidence of what requests are like."""
 
@@ -48,7 +47,7 @@ def recent_load(history: LoadHistory) -> RecentLoad | None:
         return None
 
     def mean_tokens(tokens: Floats, requests: Floats, least: float) -> float:
-        return float(np.clip(tokens.sum() / requests.sum(), least, _MOST_TOKENS))
+        return float(np.clip(tokens.sum() / requests.sum(), least, MOST_TOKENS))
 
     cached = 0.0
     if history.cached_tokens is not None:

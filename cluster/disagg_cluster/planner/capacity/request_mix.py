@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from disagg_cluster.planner.capacity.problems import not_in_range, refuse
 
-_MOST_TOKENS = 1e7
+MOST_TOKENS = 1e7
+"""The longest mean length: where tokens arrive without requests, it is no length at all."""
 _MOST_DISPERSION = 1e4
 _MOST_FACTOR = 1e3
 
@@ -45,8 +46,8 @@ class RequestMix:
         refuse(
             [
                 *not_in_range({"requests_per_second": self.requests_per_second}),
-                *not_in_range(lengths, 1.0, _MOST_TOKENS),
-                *not_in_range({"cached_tokens": self.cached_tokens}, 0.0, _MOST_TOKENS),
+                *not_in_range(lengths, 1.0, MOST_TOKENS),
+                *not_in_range({"cached_tokens": self.cached_tokens}, 0.0, MOST_TOKENS),
                 *not_in_range(
                     {
                         "arrival_dispersion": self.arrival_dispersion,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
 from disagg_cluster.planner.capacity.engines_needed import engine_pool
 from disagg_cluster.planner.capacity.pool_capacity import PoolCapacity, UndecidedCapacity
-from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.request_mix import MOST_TOKENS, RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.history.load_series import Floats
@@ -29,8 +29,6 @@ _LENGTH_FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 _MOST_ERROR = 0.5
 # Steps of the length grid: down to four tenths of the length.
 _MOST_SHORTER = 4
-# Bounds the length if tokens arrive without requests.
-_MOST_TOKENS = 1e7
 Counts = NDArray[np.int64]
 Indices = NDArray[np.intp]
 
@@ -231,7 +229,7 @@ def _mean_lengths(paths: LoadPaths, steps: Indices) -> tuple[Floats, Floats]:
     arriving = np.maximum(paths.requests[:, steps].sum(axis=0), np.finfo(float).tiny)
     with np.errstate(over="ignore"):  # by next to nothing: more than the most anyway
         prompt, output = (
-            np.clip(tokens[:, steps].sum(axis=0) / arriving, 1.0, _MOST_TOKENS)
+            np.clip(tokens[:, steps].sum(axis=0) / arriving, 1.0, MOST_TOKENS)
             for tokens in (paths.prompt_tokens, paths.output_tokens)
         )
     return prompt, output

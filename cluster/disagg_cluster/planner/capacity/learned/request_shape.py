@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.request_mix import MOST_TOKENS, RequestMix
 
 SHAPE_SECONDS = 900.0
 """Window of the measurement: a shorter one is noisy, a longer one lags."""
@@ -25,8 +25,6 @@ _BEYOND = 2.0
 """Lengths above the last finite bound are assumed to reach this multiple of it."""
 _MOST_DISPERSION = 100.0
 _MOST_FACTOR = 16.0
-# Bounds the length if tokens arrive without requests.
-_MOST_TOKENS = 1e7
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +64,8 @@ class RequestShape:
             return like
         recent = replace(
             like,
-            prompt_tokens=min(max(1.0, prompt_tokens), _MOST_TOKENS),
-            output_tokens=min(max(1.0, output_tokens), _MOST_TOKENS),
+            prompt_tokens=min(max(1.0, prompt_tokens), MOST_TOKENS),
+            output_tokens=min(max(1.0, output_tokens), MOST_TOKENS),
         )
         ratio = self.context_tokens / recent.context_tokens
         factor = float(np.clip(ratio, 1 / _MOST_FACTOR, _MOST_FACTOR)) ** weight

@@ -7,7 +7,7 @@ from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
 from disagg_cluster.planner.advice.demands import DemandBuilder, LoadScale
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.capacity.learned.request_shape import RequestShape
-from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.request_mix import MOST_TOKENS, RequestMix
 from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
 from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
@@ -136,3 +136,23 @@ def test_the_measured_hit_rate_changes_no_load_though_some_prompts_are_not_known
     assert isinstance(assumed.paths, LoadPaths)
     assert assumed.base_mix.cached_tokens == pytest.approx(present.base_mix.cached_tokens)
     np.testing.assert_allclose(assumed.paths.prompt_tokens, present.paths.prompt_tokens)
+
+
+def test_cached_tokens_of_hardly_any_requests_or_of_endless_prompts_break_no_plan() -> None:
+    """A router that sees one request an hour, for instance, beside engines that serve many."""
+
+    def load(requests: float) -> LoadHistory:
+        rates = (requests, 100.0, 100.0, 20_000.0)
+        arrived, prompts, outputs, cached = (
+            LoadSeries(0.0, 60.0, np.full(100, rate)) for rate in rates
+        )
+        return LoadHistory(LoadKey("", "llama"), prompts, outputs, arrived, cached_tokens=cached)
+
+    builder, engines = DemandBuilder(PlannerConfig()), ClusterEngines()
+    longer, cached_longer = LoadScale(prompt_length=1000.0), LoadScale(1.0, 1000.0, 1.0, 0.99)
+
+    rare = builder.demand(load(1 / 3600), engines)
+    scaled = [builder.demand(load(1.0), engines, each) for each in (longer, cached_longer)]
+
+    assert rare.base_mix.cached_tokens == MOST_TOKENS
+    assert [each.base_mix.cached_tokens for each in scaled] == [MOST_TOKENS, MOST_TOKENS]
