@@ -43,6 +43,8 @@ def times(ctx: click.Context, param: click.Parameter, text: str) -> Times:
     except ValueError as error:
         raise click.BadParameter(f"{begin!r} is no time: {error}", ctx, param) from None
     seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    if seconds < 0:
+        raise click.BadParameter(f"{begin!r} is before 1970: no server has that", ctx, param)
     return seconds, seconds + (span(ctx, param, length) or 0.0)
 
 

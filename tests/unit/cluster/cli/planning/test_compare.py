@@ -37,6 +37,16 @@ def test_a_span_in_the_future_is_bad_usage(after: str) -> None:
     assert "--after is not over yet" in told
 
 
+@pytest.mark.parametrize(
+    "begin", ["0001-01-01T00:00", "0001-01-01T00:00+14:00", "1969-12-31T23:59"]
+)
+def test_a_span_before_any_clock_of_a_server_is_bad_usage(begin: str) -> None:
+    code, told = run("--before", f"{begin}/2h", "--after", "2025-11-01T10:00/2h")
+
+    assert code == 2
+    assert "is before 1970" in told
+
+
 def test_adjacent_spans_are_accepted() -> None:
     code, told = run("--before", "2025-11-01T10:00/2h", "--after", "2025-11-01T12:00/2h")
 
