@@ -21,6 +21,7 @@ from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds, PlanBoundsE
 from disagg_cluster.planner.rebalance.limits import RebalanceLimits, RebalanceMode
 from disagg_cluster.planner.rebalance.move_gain import MoveCost
 from disagg_cluster.planner.settings.sections import (
+    MOST_ENGINES,
     DiagnosisSection,
     HistorySection,
     ModelSection,
@@ -58,8 +59,8 @@ class PlannerConfig(Section):
     gpus: Annotated[tuple[OfferSection, ...], Field(strict=False)] = Field(
         default=(), description="a list of available GPUs"
     )
-    least_engines: Annotated[int, Field(ge=0)] = Field(
-        default=1, description="a number of engines, 0 or more"
+    least_engines: Annotated[int, Field(ge=0, le=MOST_ENGINES)] = Field(
+        default=1, description=f"a number of engines, 0 to {MOST_ENGINES}"
     )
     most_engines: Count | None = Field(default=None, description="a number of engines, 1 or more")
     budget_per_hour: Amount | None = Field(

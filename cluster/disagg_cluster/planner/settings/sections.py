@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
 from disagg_cluster.config.values import (
+    MOST_GPUS,
     Amount,
     AnyText,
     Count,
@@ -62,6 +63,12 @@ _MODEL_NAMES = tuple(each.name for each in MODELS)
 _ServingRole = Annotated[EngineRole, AfterValidator(_serving)]
 _WorkerGpu = Annotated[Text, AfterValidator(_priced_or_profiled)]
 _PricedModel = Annotated[Text, _known(_MODEL_NAMES)]
+# Typing errors must not reach the arithmetic of a plan, whose sums would be no numbers.
+MOST_ENGINES = 100_000
+_Wait = Annotated[
+    float, Field(ge=0, le=604_800, description="seconds, a number from 0 to 604800 (a week)")
+]
+_Limit = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
 class PrometheusSection(Section):
@@ -120,9 +127,9 @@ class TargetsSection(Section):
 class TimingSection(Section):
     """Lead time from ordering an engine until it serves, drain time, and hold time."""
 
-    lead_seconds: Amount = 600.0
-    drain_seconds: Amount = 60.0
-    hold_seconds: Amount = 1800.0
+    lead_seconds: _Wait = 600.0
+    drain_seconds: _Wait = 60.0
+    hold_seconds: _Wait = 1800.0
 
 
 class RebalanceSection(Section):
@@ -163,11 +170,11 @@ class OfferSection(Section):
         default=None, description="a number of GPUs, 0 or more"
     )
     gpus_per_node: Count = Field(default=8, description="a number of GPUs, 1 or more")
-    price_per_hour: Amount | None = Field(
-        default=None, description="the price of one GPU for an hour, a number from 0 up"
+    price_per_hour: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
+        default=None, description="the price of one GPU for an hour, a number from 0 to 1e9"
     )
-    idle_watts: Amount | None = Field(
-        default=None, description="watts of a GPU that idles, a number from 0 up"
+    idle_watts: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
+        default=None, description="watts of a GPU that idles, a number from 0 to 1e6"
     )
 
 
@@ -185,15 +192,17 @@ class WorkerSection(Section):
     gpu_name: _WorkerGpu = Field(
         description=f"one of {', '.join(_GPU_NAMES)}; with a `profile` any name of a GPU"
     )
-    gpus: Count = Field(default=1, description="GPUs of an engine, 1 or more")
+    gpus: Annotated[int, Field(ge=1, le=MOST_GPUS)] = Field(
+        default=1, description=f"GPUs of an engine, 1 to {MOST_GPUS}"
+    )
     priced_as: _PricedModel | None = Field(
         default=None, description=f"one of {', '.join(_MODEL_NAMES)}"
     )
-    engines: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="a number of engines, 0 or more"
+    engines: Annotated[int, Field(ge=0, le=MOST_ENGINES)] = Field(
+        default=0, description=f"a number of engines, 0 to {MOST_ENGINES}"
     )
-    max_num_batched_tokens: Count = Field(default=8192, description="tokens, 1 or more")
-    max_num_seqs: Count = Field(default=256, description="requests, 1 or more")
+    max_num_batched_tokens: _Limit = Field(default=8192, description="tokens, 1 to 10000000")
+    max_num_seqs: _Limit = Field(default=256, description="requests, 1 to 10000000")
 
     def costs(self) -> PricedCosts | ProfileCosts:
         """Step costs of the engine.

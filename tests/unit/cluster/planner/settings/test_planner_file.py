@@ -168,3 +168,39 @@ def test_invalid_rebalance_settings_are_rejected(tmp_path: Path, line: str, wher
         read_planner_file(path)
 
     assert [(each.path, each.line) for each in error.value.problems] == [(f"rebalance.{where}", 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "expected"),
+    [
+        ("timing:\n  lead_seconds: 1.0e+300", "timing.lead_seconds", "to 604800"),
+        ("timing:\n  drain_seconds: .inf", "timing.drain_seconds", "to 604800"),
+        ("timing:\n  hold_seconds: .nan", "timing.hold_seconds", "to 604800"),
+        ("gpus:\n  - {gpu_name: x, price_per_hour: 1.0e+308}", "gpus[0].price_per_hour", "to 1e9"),
+        ("gpus:\n  - {gpu_name: x, idle_watts: 1.0e+308}", "gpus[0].idle_watts", "to 1e6"),
+        ("\nleast_engines: 100000000000000000000", "least_engines", "0 to 100000"),
+    ],
+)
+def test_absurd_numbers_are_refused_with_their_line(
+    tmp_path: Path, text: str, where: str, expected: str
+) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text(f"{text}\n")
+
+    with pytest.raises(ConfigError, match=expected) as error:
+        read_planner_file(path)
+
+    assert [(each.path, each.line) for each in error.value.problems] == [(where, 2)]
+
+
+@pytest.mark.parametrize("key", ["gpus", "engines", "max_num_batched_tokens", "max_num_seqs"])
+def test_absurd_numbers_of_a_worker_are_refused(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "planner.yaml"
+    worker = f"role: decode, gpu_name: NVIDIA H200, priced_as: {MODELS[0].name}"
+    path.write_text(f"models:\n  - workers: [{{{worker}, {key}: {10**20}}}]\n")
+
+    with pytest.raises(ConfigError) as error:
+        read_planner_file(path)
+
+    place = f"models[0].workers[0].{key}"
+    assert [(each.path, each.line) for each in error.value.problems] == [(place, 2)]
