@@ -19,7 +19,7 @@ _LEAST_DEVIATIONS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class DriverShift:
-    """A load driver and its levels before and after `since_seconds`."""
+    """A load driver and its levels before and after `since_seconds`, both above 0."""
 
     name: str
     unit: str
@@ -29,8 +29,8 @@ class DriverShift:
 
     @property
     def factor(self) -> float:
-        """Level after divided by level before; infinite if the level before was 0."""
-        return self.after / self.before if self.before > 0 else np.inf
+        """Level after divided by level before."""
+        return self.after / self.before
 
 
 def driver_shifts(
@@ -68,7 +68,8 @@ def _levels(load: LoadSeries, per: LoadSeries | None, window: float) -> tuple[fl
         return start, above
     below = _binned(per, start, count)
     found = np.full(count, np.nan)
-    np.divide(above, below, out=found, where=below > 0)
+    with np.errstate(over="ignore"):  # by next to nothing: not a length
+        np.divide(above, below, out=found, where=below > 0)
     return start, found
 
 
@@ -84,9 +85,13 @@ def _binned(series: LoadSeries, start: float, count: int) -> Floats:
 
 
 def _latest(levels: Floats) -> tuple[int, float, float] | None:
-    """The bin of the latest shift, the level before it and the level after it."""
+    """The bin of the latest shift, the level before it and the level after it.
+
+    None if there is no load now, as then the level after the last shift has ended as well.
+    """
+    resting = levels[np.isfinite(levels)][-_LEAST_BINS:] == 0
     known = np.flatnonzero(np.isfinite(levels) & (levels > 0))
-    if len(known) < 2 * _LEAST_BINS:
+    if resting.all() or len(known) < 2 * _LEAST_BINS:
         return None
     values = np.log(levels[known])
     found: tuple[int, float, float] | None = None

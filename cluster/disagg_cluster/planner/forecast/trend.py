@@ -134,7 +134,8 @@ def _binned(series: LoadSeries, start_seconds: float, window_seconds: float) -> 
 
 
 def _quotient(above: Floats, below: Floats) -> Floats:
-    """`above / below`; NaN where `below` is not positive."""
+    """`above / below`; NaN where `below` is not positive, or next to nothing."""
     found = np.full(len(above), np.nan)
-    np.divide(above, below, out=found, where=below > 0)
-    return found
+    with np.errstate(over="ignore"):
+        np.divide(above, below, out=found, where=below > 0)
+    return np.where(np.isfinite(found), found, np.nan)

@@ -102,3 +102,12 @@ def test_unknown_recent_work_is_judged_by_earlier_work() -> None:
 
     assert isinstance(found, PhaseTrend)
     assert found.verdict is TrendVerdict.PREFILL_HEAVY
+
+
+def test_tokens_of_next_to_no_requests_drive_no_trend() -> None:
+    prompts, requests = a_minute(1e15), a_minute(1e-300)
+
+    found = phase_trend(noisy(5.0), noisy(5.0, 1), {"prompt length": (prompts, requests)})
+
+    assert isinstance(found, PhaseTrend)
+    assert found.drivers == ()
