@@ -71,7 +71,7 @@ def backtest(
             "source": source.name,
             "models": [back_test_value(key, phases) for key, phases in tested],
         }
-        click.echo(json.dumps(whole, indent=2))
+        click.echo(json.dumps(whole, indent=2, allow_nan=False))
     else:
         click.echo("\n\n".join(back_test_text(key, phases) for key, phases in tested))
     if plot is not None:

@@ -68,7 +68,7 @@ def forecast(
             "quantiles": list(QUANTILES),
             "models": [outlook_value(each) for each in outlooks],
         }
-        click.echo(json.dumps(whole, indent=2))
+        click.echo(json.dumps(whole, indent=2, allow_nan=False))
     else:
         click.echo("\n\n".join(map(outlook_text, outlooks)))
     if plot is not None:

@@ -82,7 +82,7 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
     found = made.plan(UNSCALED)
     beside = made.past(), made.separations()
     if as_json:
-        click.echo(json.dumps(plan_value(found, made.cluster, *beside), indent=2))
+        click.echo(json.dumps(plan_value(found, made.cluster, *beside), indent=2, allow_nan=False))
     else:
         click.echo(plan_text(found, made.cluster, *beside))
     if plot is not None:
@@ -142,7 +142,7 @@ def whatif(
     if as_json:
         factors: Mapping[str, object] = load_factors(scale)
         now, then = (plan_value(each, made.cluster) for each in (before, after))
-        click.echo(json.dumps({"if": factors, "now": now, "then": then}, indent=2))
+        click.echo(json.dumps({"if": factors, "now": now, "then": then}, indent=2, allow_nan=False))
     else:
         click.echo(change_text(before, after, made.cluster))
     if plot is not None:

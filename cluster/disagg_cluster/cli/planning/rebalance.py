@@ -51,6 +51,6 @@ def rebalance(source: LoadSource, file: Path, as_json: bool) -> None:
     # `accounting` belongs to the service, which observes the outcome of moves.
     models = [replace(each, accounting=None) for each in said.models]
     if as_json:
-        click.echo(json.dumps(rebalance_values(models, said.limits), indent=2))
+        click.echo(json.dumps(rebalance_values(models, said.limits), indent=2, allow_nan=False))
     else:
         click.echo(rebalance_text(models, said.limits, said.mode))

@@ -106,7 +106,7 @@ class OutcomeOptions:
         # The measurements are saved first, so that a later failure does not require new probes.
         if self.profile is not None:
             whole = merged(read_profile(self.profile), found) if self.profile.exists() else found
-            _write(self.profile, json.dumps(profile_value(whole), indent=1) + "\n")
+            _write(self.profile, json.dumps(profile_value(whole), indent=1, allow_nan=False) + "\n")
             click.echo(self.profile, err=True)
         if self.plot is not None:
             draw(self.plot)

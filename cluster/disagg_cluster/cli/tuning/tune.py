@@ -237,7 +237,7 @@ def _carry_out(
         learned = "what was learned so far:" if some else "nothing was learned"
         click.echo(f"stopped before the end; no file is written; {learned}", err=True)
     if outcome.as_json and (some or stopped is None):
-        click.echo(json.dumps(profile_value(known), indent=2))
+        click.echo(json.dumps(profile_value(known), indent=2, allow_nan=False))
     elif some or stopped is None:
         click.echo(tuning.text())
     if isinstance(stopped, KeyboardInterrupt):
