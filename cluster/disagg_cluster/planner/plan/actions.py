@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +11,9 @@ from disagg_cluster.planner.plan.model_demand import ModelDemand
 from disagg_cluster.planner.plan.role_pool import RolePool
 from disagg_cluster.planner.plan.schedule import PlanTiming
 from disagg_cluster.planner.plan.worker_option import Counts
+
+_Engines = tuple[str, str, str, int]
+"""Model, its namespace, and the GPUs of each engine."""
 
 
 def pool_actions(
@@ -51,10 +55,15 @@ def with_moves(actions: Sequence[PlanAction]) -> tuple[PlanAction, ...]:
     """
     remaining = list(actions)
     moves = []
+    removals: defaultdict[_Engines, list[int]] = defaultdict(list)
+    for index, each in enumerate(remaining):
+        if each.kind is PlanActionKind.REMOVE:
+            removals[_engines_of(each)].append(index)
     for index, added in enumerate(remaining):
         if added.kind is not PlanActionKind.ADD:
             continue
-        for other, removed in enumerate(remaining):
+        for other in removals[_engines_of(added)]:
+            removed = remaining[other]
             moved = min(remaining[index].engines, removed.engines)
             if not moved or not _can_become(removed, added):
                 continue
@@ -74,14 +83,9 @@ def with_moves(actions: Sequence[PlanAction]) -> tuple[PlanAction, ...]:
 
 
 def _can_become(removed: PlanAction, added: PlanAction) -> bool:
-    """Whether one role removes, in time, the kind of engines that the other adds."""
-    return (
-        removed.kind is PlanActionKind.REMOVE
-        and removed.at_seconds <= added.at_seconds
-        and removed.role is not added.role
-        and _engines_of(removed) == _engines_of(added)
-    )
+    """Whether one role removes engines in time for the other, which adds such engines."""
+    return removed.at_seconds <= added.at_seconds and removed.role is not added.role
 
 
-def _engines_of(action: PlanAction) -> tuple[str, str, str, int]:
+def _engines_of(action: PlanAction) -> _Engines:
     return action.model_name, action.engine_namespace, action.gpu_name, action.gpus

@@ -58,6 +58,10 @@ class CostFamilies:
             by_engine = self._of[name] = defaultdict(list)
             for labels, value in samples:
                 by_engine[engine_id(labels)].append((labels, value))
+        self._workers = {
+            (*_node(labels), labels.get("worker", ""))
+            for labels, _ in families.get("disagg_worker_state", ())
+        }
 
     def engines(self) -> Iterator[tuple[EngineId, CostKey]]:
         """Every engine that serves a model on known GPUs of one name."""
@@ -121,10 +125,7 @@ class CostFamilies:
 
     def supervised(self, engine: EngineId) -> bool:
         """Whether a daemon of ours started it: it is a worker of its node."""
-        return any(
-            (*_node(labels), labels.get("worker", "")) == engine
-            for labels, _ in self._families["disagg_worker_state"]
-        )
+        return engine in self._workers
 
     def downtime_seconds(self) -> float | None:
         """GPU downtime of a worker's move to another role: the median of the last moves."""
