@@ -17,17 +17,20 @@ _INTERVAL = (0.05, 0.95)
 _QUANTILE = 0.95
 _WHEN = ("before", "after")
 _MILLION = 1e6
+# A measure that never varies has an interval as narrow as the rounding of its sums.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class _Measure:
-    """A measure; `known` says in which minutes it is known."""
+    """A measure; `known` says in which minutes it is known, `most` from when on it is only more."""
 
     name: str
     unit: str
     more_is_better: bool
     estimate: Estimate
     known: Callable[[SpanMinutes], NDArray[np.bool_]]
+    most: Callable[[SpanMinutes], float] = lambda _span: np.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class MeasuredChange:
     @property
     def verdict(self) -> str:
         """Better, worse, or no sure difference."""
-        if self.low <= 0 <= self.high:
+        if self.low <= _ROUNDING and self.high >= -_ROUNDING:
             return "no sure difference"
         return "better" if (self.change_ratio > 0) is self.more_is_better else "worse"
 
@@ -107,6 +110,8 @@ def _change(
     for when, value in zip(_WHEN, (old, new), strict=True):
         if not (np.isfinite(value) and value > 0):
             return unknown(f"it is 0 in the minutes {when}")
+    if all(value >= measure.most(span) for value, span in zip((old, new), spans, strict=True)):
+        return unknown(f"it is beyond what is counted, {old:g} {measure.unit}, in both spans")
     generator = np.random.default_rng(0)
     correlated = [
         correlated_steps(measure.estimate, span, weight)
@@ -173,6 +178,11 @@ def _first_token(span: SpanMinutes, weights: Floats) -> Floats:
     return found
 
 
+def _most_first_token(span: SpanMinutes) -> float:
+    """The largest finite bound of its histogram."""
+    return span.first_token_bounds[-2] if len(span.first_token_bounds) > 1 else np.inf
+
+
 def _has_first_token(span: SpanMinutes) -> NDArray[np.bool_]:
     buckets = span.first_token_buckets
     if not buckets.size:
@@ -204,7 +214,14 @@ _MEASURES = (
         lambda span, w: _quotient(span.output_tokens, span.gpus, w),
         lambda span: np.isfinite(span.output_tokens),
     ),
-    _Measure("time_to_first_token_p95_seconds", "s", False, _first_token, _has_first_token),
+    _Measure(
+        "time_to_first_token_p95_seconds",
+        "s",
+        False,
+        _first_token,
+        _has_first_token,
+        _most_first_token,
+    ),
     _Measure(
         "inter_token_latency_mean_seconds",
         "s",

@@ -182,6 +182,41 @@ def test_the_first_token_quantile_is_read_within_its_bucket() -> None:
     assert found.before == pytest.approx(0.5 + 1.5 * 5 / 9, rel=1e-6)
 
 
+def test_two_quantiles_beyond_the_largest_bound_are_not_equal() -> None:
+    def slow(span: SpanMinutes, late: float) -> SpanMinutes:
+        return replace(
+            span, first_token_buckets=np.array([0.1, 0.2, 1 - late, 1.0])[:, None] * span.requests
+        )
+
+    both = compare(slow(minutes(1), 0.1), slow(minutes(2), 0.5))
+    one = changes(slow(minutes(1), 0.01), slow(minutes(2), 0.5))
+
+    assert isinstance(both, Comparison)
+    (found,) = (each for each in both.measures if each.name == "time_to_first_token_p95_seconds")
+    assert isinstance(found, UnknownMeasure)
+    assert found.why == "it is beyond what is counted, 2 s, in both spans"
+    assert one["time_to_first_token_p95_seconds"].verdict == "worse"
+
+
+def test_a_measure_that_never_varies_does_not_differ_by_rounding() -> None:
+    def steady(seed: int) -> SpanMinutes:
+        rng = np.random.default_rng(seed)
+        requests = 1 + 0.1 * rng.standard_normal(240)
+        none, written = np.full(240, np.nan), requests * 200
+        return SpanMinutes(
+            60.0, requests, requests * 1000, written, requests * 1200 / 117, none,
+            written * 0.021, written,
+        )  # fmt: skip
+
+    verdicts = {
+        each.verdict
+        for seed in range(0, 60, 2)
+        for each in changes(steady(seed), steady(seed + 1)).values()
+    }
+
+    assert verdicts == {"no sure difference"}
+
+
 def test_gaps_do_not_count() -> None:
     holed = minutes(14)
     for values in (holed.requests, holed.prompt_tokens, holed.gpus):
