@@ -70,7 +70,9 @@ def role_pools(
             np.maximum(_upper_quantile(each, costs.quantile), least) for each in (needs, more)
         )
         pool = RolePool(option, demand.present(option), needs, needed, np.maximum(keep, needed))
-        found.append((float(needed.sum()) * option.gpus * (price(option.gpu_name) or dear), pool))
+        offered = price(option.gpu_name)
+        each_gpu = dear if offered is None or not any(prices) else offered
+        found.append((float(needed.sum()) * option.gpus * each_gpu, pool))
     if not found:
         known = "; ".join(each.reason for each in reasons if isinstance(each, UndecidedCapacity))
         return UndecidedCapacity(
@@ -79,7 +81,7 @@ def role_pools(
     found.sort(key=lambda each: each[0])
     running = [each for each in found if each[1].present]
     first = found[0]
-    if running and first[0] > (1 - SWITCH_GAIN) * running[0][0]:
+    if running and first[0] >= (1 - SWITCH_GAIN) * running[0][0]:
         first = running[0]
     elif running and not first[1].present:
         first = (first[0], replace(first[1], cheaper_than=running[0][1].option.gpu_name))

@@ -263,6 +263,20 @@ def test_the_cheaper_gpus_take_a_new_model_and_only_clearly_cheaper_ones_a_runni
     assert {each.gpu_name for each in model(stays).roles if each.engines_now} >= {"A"}
 
 
+def test_gpus_that_cost_nothing_are_the_cheapest_and_two_such_names_do_not_swap() -> None:
+    """Own GPUs beside rented ones: a price of 0 is a price."""
+    both = options("A") + options("B", slowness=1.1)
+    own = PlanBounds((GpuOffer("A", price_per_hour=2.0), GpuOffer("B", price_per_hour=0.0)))
+    free = PlanBounds((GpuOffer("A", price_per_hour=0.0), GpuOffer("B", price_per_hour=0.0)))
+    load = paths([30.0] * 12)
+
+    new = planned(demand(load, Fleet(0, 0), both), bounds=own)
+    stays = planned(demand(load, Fleet(4, 2), options("B") + options("A")), bounds=free)
+
+    assert {each.gpu_name for each in model(new).roles} == {"B"}
+    assert {each.gpu_name for each in model(stays).roles} == {"A"}
+
+
 def test_gpus_of_another_name_fill_in_where_there_are_no_more_of_the_first() -> None:
     bounds = PlanBounds(
         (GpuOffer("A", 4, gpus_per_node=1, price_per_hour=1.0), GpuOffer("B", price_per_hour=3.0))
