@@ -13,7 +13,7 @@ from pydantic import Field
 
 from disagg_cluster.config import Listen
 from disagg_cluster.config.problems import Finding, config_error
-from disagg_cluster.config.values import Amount, Count, PathText, Seconds, Section, Text
+from disagg_cluster.config.values import Amount, Count, PathText, Section, Text
 from disagg_cluster.nodefile.draft import validated
 from disagg_cluster.nodefile.yaml_positions import read_yaml_file
 from disagg_cluster.planner.capacity.targets import Targets
@@ -43,8 +43,8 @@ class PlannerConfig(Section):
     prometheus: PrometheusSection = PrometheusSection()
     history: HistorySection = HistorySection()
     listen: Listen = Listen(metrics=f"0.0.0.0:{DEFAULT_PORT}")
-    every_seconds: Annotated[Seconds, Field(ge=10)] = Field(
-        default=300.0, description="seconds, a number from 10 up"
+    every_seconds: Annotated[float, Field(ge=10, le=86_400)] = Field(
+        default=300.0, description="seconds, a number from 10 to 86400"
     )
     diagnosis: DiagnosisSection = DiagnosisSection()
     lock_file: PathText | None = Field(
@@ -66,9 +66,9 @@ class PlannerConfig(Section):
     budget_per_hour: Amount | None = Field(
         default=None, description="money for an hour, a number from 0 up"
     )
-    kv_link_bytes_per_second: Annotated[float, Field(gt=0, le=1e15)] | None = Field(
+    kv_link_bytes_per_second: Annotated[float, Field(ge=1, le=1e15)] | None = Field(
         default=None,
-        description="bytes a second, a number above 0, such as 50000000000 or 5.0e+10",
+        description="bytes a second, a number from 1 to 1e15, such as 50000000000 or 5.0e+10",
     )
     kv_link_latency_seconds: Amount = 0.0
     models: Annotated[tuple[ModelSection, ...], Field(strict=False)] = Field(

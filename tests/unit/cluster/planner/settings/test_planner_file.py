@@ -178,6 +178,8 @@ def test_invalid_rebalance_settings_are_rejected(tmp_path: Path, line: str, wher
         ("timing:\n  hold_seconds: .nan", "timing.hold_seconds", "to 604800"),
         ("gpus:\n  - {gpu_name: x, price_per_hour: 1.0e+308}", "gpus[0].price_per_hour", "to 1e9"),
         ("gpus:\n  - {gpu_name: x, idle_watts: 1.0e+308}", "gpus[0].idle_watts", "to 1e6"),
+        ("\nevery_seconds: 1.0e+300", "every_seconds", "10 to 86400"),
+        ("\nkv_link_bytes_per_second: 1.0e-300", "kv_link_bytes_per_second", "from 1 to 1e15"),
         ("\nleast_engines: 100000000000000000000", "least_engines", "0 to 100000"),
     ],
 )
