@@ -66,8 +66,8 @@ class BottleneckEvidence:
 
     `waiting_ratio` is the share of time in which requests waited for room, `gap_ratio` the host's
     share of the time from step to step with work pending, `prefill_ratio` prefill's share of step
-    time. `beyond_knee`: the usual prefill step is larger than the knee. Activities are means over
-    the engine's devices.
+    time. `knee_ratio` is the usual prefill step over the knee, infinite where the knee is below all
+    steps. Activities are means over the engine's devices.
     """
 
     kv_usage_ratio: float
@@ -76,7 +76,7 @@ class BottleneckEvidence:
     used_ratio: float | None = None
     gap_ratio: float | None = None
     prefill_ratio: float | None = None
-    beyond_knee: bool | None = None
+    knee_ratio: float | None = None
     tensor_ratio: float | None = None
     dram_ratio: float | None = None
 
@@ -88,8 +88,8 @@ def bottleneck_of(
     if evidence is None:
         return Bottleneck.UNKNOWN
 
-    def limit(most: float, bound: Bottleneck) -> float:
-        return most * HYSTERESIS if before is bound else most
+    def limit(most: float, *bounds: Bottleneck) -> float:
+        return most * HYSTERESIS if before in bounds else most
 
     held_up = evidence.preempted or evidence.waiting_ratio >= limit(WAITING, Bottleneck.KV)
     if held_up and evidence.kv_usage_ratio >= limit(FULL_CACHE, Bottleneck.KV):
@@ -100,13 +100,15 @@ def bottleneck_of(
     if evidence.gap_ratio is not None and evidence.gap_ratio >= limit(GAP, Bottleneck.HOST):
         return Bottleneck.HOST
     tensor, dram = evidence.tensor_ratio, evidence.dram_ratio
-    if tensor is not None and dram is not None and max(tensor, dram) >= ACTIVE:
+    units = Bottleneck.COMPUTE, Bottleneck.BANDWIDTH
+    if tensor is not None and dram is not None and max(tensor, dram) >= limit(ACTIVE, *units):
         if before is Bottleneck.COMPUTE:
             return Bottleneck.COMPUTE if tensor >= dram * HYSTERESIS else Bottleneck.BANDWIDTH
         if before is Bottleneck.BANDWIDTH:
             return Bottleneck.BANDWIDTH if dram >= tensor * HYSTERESIS else Bottleneck.COMPUTE
         return Bottleneck.COMPUTE if tensor >= dram else Bottleneck.BANDWIDTH
-    reads = evidence.prefill_ratio is not None and evidence.prefill_ratio >= MOSTLY
-    if reads and evidence.beyond_knee is not None:
-        return Bottleneck.COMPUTE if evidence.beyond_knee else Bottleneck.BANDWIDTH
+    prefill, knee = evidence.prefill_ratio, evidence.knee_ratio
+    if knee is not None and prefill is not None and prefill >= limit(MOSTLY, *units):
+        beyond = knee >= limit(1.0, Bottleneck.COMPUTE)
+        return Bottleneck.COMPUTE if beyond else Bottleneck.BANDWIDTH
     return Bottleneck.UNKNOWN

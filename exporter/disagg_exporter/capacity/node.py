@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -157,8 +158,10 @@ class CapacityModel:
         load = source.load
         if status.state is not EngineState.READY or known.asleep or load is None:
             return None
-        knee = None if source.prefill is None else source.prefill.knee_tokens or 0.0
-        step_tokens = load.prefill_step_tokens
+        knee_ratio = None
+        if source.prefill is not None and load.prefill_step_tokens is not None:
+            knee = source.prefill.knee_tokens
+            knee_ratio = math.inf if knee is None else load.prefill_step_tokens / knee
         activity = self._activity.of(status.devices)
         return BottleneckEvidence(
             kv_usage_ratio=load.kv_usage_ratio,
@@ -167,7 +170,7 @@ class CapacityModel:
             used_ratio=known.used_ratio(status),
             gap_ratio=load.gap_ratio,
             prefill_ratio=load.prefill_ratio,
-            beyond_knee=None if knee is None or step_tokens is None else step_tokens >= knee,
+            knee_ratio=knee_ratio,
             tensor_ratio=activity.tensor_ratio,
             dram_ratio=activity.dram_ratio,
         )
