@@ -41,8 +41,9 @@ class LearnedCosts(PhaseCosts):
     """Costs pooled over engines of one kind.
 
     A mixed step takes the time of its halves, less the constant part, times the ratio of the
-    nearest observed mixture. Contexts longer than observed prolong the part of a step that grows
-    with the batch in proportion, which is an upper bound; shorter ones are assumed to save nothing.
+    nearest observed mixture, but no less than each half alone. Contexts longer than observed
+    prolong the part of a step that grows with the batch in proportion, which is an upper bound;
+    shorter ones are assumed to save nothing.
     """
 
     shape: EngineShape
@@ -63,7 +64,9 @@ class LearnedCosts(PhaseCosts):
         self, prompt_tokens: float, prompt_seconds: float, decodes: float, decode_seconds: float
     ) -> float:
         whole = max(prompt_seconds + decode_seconds - self.empty_seconds, 0.0)
-        return whole * self._mixed_ratio(prompt_tokens, decodes)
+        # Halves that overlap where they are equally long cannot where one is far longer.
+        mixed = whole * self._mixed_ratio(prompt_tokens, decodes)
+        return max(mixed, prompt_seconds, decode_seconds)
 
     def _decode_seconds(self, decodes: float, context_tokens: float) -> float:
         if self.decode is None:

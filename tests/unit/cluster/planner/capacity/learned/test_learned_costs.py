@@ -46,6 +46,14 @@ def test_a_mixed_step_takes_its_halves_times_the_observed_ratio() -> None:
     assert costs.step_seconds(512, 256, 64, 64_000) == pytest.approx(1.3 * apart)
 
 
+def test_a_mixed_step_takes_no_less_than_each_of_its_halves() -> None:
+    """Reading for 64 requests hides behind computing 512 tokens, not all of 8192."""
+    costs = learned(replace(BOTH, mixed_ratios={(512.0, 64.0): 0.7}))
+
+    assert costs.step_seconds(512, 256, 64, 64_000) == pytest.approx(0.7 * 0.018)
+    assert costs.step_seconds(8192, 4096, 64, 64_000) == pytest.approx(0.18)
+
+
 def test_longer_contexts_prolong_the_batch_part_and_shorter_ones_save_nothing() -> None:
     costs = learned(DECODE)
 
