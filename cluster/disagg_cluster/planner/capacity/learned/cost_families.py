@@ -29,6 +29,8 @@ FAMILIES = (
 )
 _SERVING = {Role.PREFILL, Role.DECODE, Role.MIXED}
 _POINT = re.compile(r"empty|prefill_(\d+)(?:_decode_(\d+))?|decode_(\d+)")
+# The mean of so many contexts is off by more than fourfold once in a thousand times.
+_LEAST_RUNNING = 8
 # Exported errors hold nine times in ten.
 _DEVIATIONS = 1.645
 
@@ -151,7 +153,10 @@ class CostFamilies:
         return found
 
     def _context_tokens(self, engine: EngineId) -> float | None:
-        """Present KV tokens of a running request: tokens in use over running requests."""
+        """Present KV tokens of a running request: tokens in use over running requests.
+
+        None while few run: by chance all of them may have just begun.
+        """
         kv_tokens = self.kv_tokens(engine)
         used = self._of["disagg_engine_kv_cache_usage_ratio"].get(engine)
         running = sum(
@@ -159,7 +164,7 @@ class CostFamilies:
             for labels, value in self._of["disagg_engine_requests"].get(engine, ())
             if labels.get("state") == "running"
         )
-        if kv_tokens is None or not used or running < 1 or used[0][1] <= 0:
+        if kv_tokens is None or not used or running < _LEAST_RUNNING or used[0][1] <= 0:
             return None
         return kv_tokens * used[0][1] / running
 

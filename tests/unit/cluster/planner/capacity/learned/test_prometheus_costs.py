@@ -140,6 +140,21 @@ def test_rates_become_times_and_the_cost_model_prices_mixed_steps() -> None:
     assert costs.relative_error == pytest.approx(0.1)
 
 
+def test_one_request_that_has_just_begun_does_not_make_usual_contexts_unseen() -> None:
+    """At night an engine often runs one: contexts of then are no measure of its learned steps."""
+    (costs,) = read(
+        page(
+            decode={"1": 0.007, "64": 0.012},
+            kv_cache_tokens={"": 100_000.0},
+            kv_cache_usage_ratio={"": 0.0002},
+            requests={"running": 1.0, "waiting": 0.0},
+        )
+    ).values()
+
+    assert isinstance(costs, LearnedCosts)
+    assert costs.step_seconds(0, 0, 64, 64 * 1500) == 0.012
+
+
 @pytest.mark.parametrize(
     "odd",
     [
