@@ -101,7 +101,10 @@ class MixedPool:
         if not batch:
             return PoolCapacity(0.0, bound, 0.0, 0.0)
         rate = self.rate(batch)
-        used = rate / max(rate, self.rate(most))
+        try:
+            used = rate / max(rate, self.rate(most))
+        except UnseenStepError:
+            used = batch / most
         return PoolCapacity(engines * rate, bound, used, batch)
 
     def _step_seconds(self, tokens: float, attended: float, batch: float) -> float:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -91,10 +92,13 @@ def test_prompt_steps_are_limited_to_the_largest_observed() -> None:
     assert seen.shape.max_num_batched_tokens == 2000
 
 
-def test_a_batch_far_beyond_the_observed_ones_is_not_promised() -> None:
-    idle = learned(replace(DECODE, decode={1: 0.007, 8: 0.0075}))
+@pytest.mark.parametrize("capacity", [decode_capacity, mixed_capacity])
+def test_a_batch_far_beyond_the_observed_ones_is_not_promised(
+    capacity: Callable[..., PoolCapacity | UndecidedCapacity],
+) -> None:
+    idle = learned(replace(BOTH, decode={1: 0.007, 8: 0.0075}))
 
-    found = decode_capacity(idle, CHAT, TARGETS, 1)
+    found = capacity(idle, CHAT, TARGETS, 1)
 
     assert isinstance(found, PoolCapacity)
     assert found.bound == "unseen"
