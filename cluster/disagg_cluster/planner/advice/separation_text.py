@@ -47,8 +47,15 @@ def _where(answer: GpuSeparation) -> str:
 def _gain(gain: Gain) -> str:
     if math.isinf(gain.ratio):
         return "a load at these targets, and as the other way none at all"
-    interval = f"90 %: {amount(gain.low)} to {amount(gain.high)}"
-    return f"{amount(gain.ratio)} times the load at the same targets ({interval})"
+    return f"{amount(gain.ratio)} times the load at the same targets ({_interval(gain)})"
+
+
+def _interval(gain: Gain) -> str:
+    """The interval; it lacks an end where a load may be higher than engines were ever seen at."""
+    if math.isfinite(gain.high):
+        least = f"{amount(gain.low)} to" if gain.low else "at most"
+        return f"90 %: {least} {amount(gain.high)}"
+    return f"90 %: {amount(gain.low)} or more" if gain.low else "more or less, as far as was seen"
 
 
 def _model(model: ModelSeparation) -> Iterator[str]:

@@ -65,7 +65,12 @@ def _reasons(
             "by the time that the engines lost to mixed steps, without any model, the gain is "
             f"{interference_gain:.2f} at least"
         )
-    if gain.worth_it is None:
+    bounds = (("mixed", mixed.bound), ("separate", split.bound))
+    if unseen := [kind for kind, bound in bounds if bound == "unseen"]:
+        yield (
+            f"how much {' and '.join(unseen)} engines serve at most was never seen: it may be more"
+        )
+    elif gain.worth_it is None:
         yield (
             f"the gain lies between {gain.low:.2f} and {gain.high:.2f}, which is neither surely a "
             f"gain nor surely below {1 + WORTH:.1f}"

@@ -146,13 +146,19 @@ class _Comparison:
         ]
         if not 0 < self.ratio < math.inf:
             reached = [self.ratio, *(end for both in ends for end in both)]
-            return Gain(self.ratio, min(reached), max(reached))
+            return self._as_far_as_seen(Gain(self.ratio, min(reached), max(reached)))
         variance = (LINK_ERROR if self.split.limited_by == "link" else FORMULA_ERROR) ** 2
         for both in ends:
             moved = [abs(math.log(end / self.ratio)) for end in both if 0 < end < math.inf]
             # If one way meets no targets at an end, the effect of the error has no measure.
             variance += max(moved if len(moved) == len(both) else [1.0, *moved]) ** 2
-        return Gain.of(self.ratio, math.sqrt(variance))
+        return self._as_far_as_seen(Gain.of(self.ratio, math.sqrt(variance)))
+
+    def _as_far_as_seen(self, gain: Gain) -> Gain:
+        """The gain without an end where a side may serve more than was ever seen of its engines."""
+        low = 0.0 if self.mixed.bound == "unseen" else gain.low
+        high = math.inf if self.split.bound == "unseen" else gain.high
+        return Gain(gain.ratio, low, high)
 
     def _ratio_if(self, error: PhaseError, factor: float, gpus: int) -> float:
         """The ratio if this time is off by that factor, with the split chosen anew."""

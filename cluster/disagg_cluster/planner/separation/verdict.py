@@ -27,7 +27,8 @@ class Advice(StrEnum):
 class Gain:
     """Largest load after over largest load before, on the same GPUs; ends of its 90 % interval.
 
-    Infinite if the targets were not met at any load before.
+    Infinite if the targets were not met at any load before. `low` is 0, or `high` infinite, where
+    no engine was ever seen at the limit of one of the loads, which may be higher.
     """
 
     ratio: float

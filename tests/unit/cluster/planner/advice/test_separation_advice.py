@@ -13,7 +13,7 @@ from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
 from disagg_cluster.planner.advice.recent_load import recent_load
 from disagg_cluster.planner.advice.separation_advice import SeparationAdvisor, Today
 from disagg_cluster.planner.advice.separation_costs import SeparationCosts
-from disagg_cluster.planner.advice.separation_text import separation_text
+from disagg_cluster.planner.advice.separation_text import separation_text, verdict_words
 from disagg_cluster.planner.advice.separation_values import separation_value
 from disagg_cluster.planner.capacity.engine_shape import EngineShape
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
@@ -234,6 +234,26 @@ def test_an_infinite_gain_is_words_in_text_and_null_in_json() -> None:
     (answer,) = json.loads(whole)["models"][0]["answers"]
     assert answer["gain"] == {"ratio": None, "low": 2.0, "high": None}
     assert "a load at these targets, and as the other way none at all" in separation_text([made])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.8, 1.2, "(90 %: 0.8 to 1.2)"),
+        (0.0, 1.2, "(90 %: at most 1.2)"),
+        (0.8, math.inf, "(90 %: 0.8 or more)"),
+        (0.0, math.inf, "(more or less, as far as was seen)"),
+    ],
+)
+def test_a_gain_whose_end_was_never_seen_has_none(low: float, high: float, words: str) -> None:
+    engines = ClusterEngines({kind(): 8}, {kind(): LEARNED})
+    model = SeparationAdvisor(CONFIG, engines, {}).advise(history())
+    (answer,) = model.answers
+    assert isinstance(answer.verdict, SeparationVerdict)
+
+    made = replace(answer, verdict=replace(answer.verdict, gain=Gain(1.0, low, high)))
+
+    assert words in verdict_words(made)
 
 
 def replace_config(**changed: object) -> PlannerConfig:

@@ -56,6 +56,25 @@ class LineCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class QuietCosts(LineCosts):
+    """A fake whose step times are known for a few requests only."""
+
+    def step_seconds(
+        self,
+        prompt_tokens: float,
+        attended_tokens: float,
+        decodes: float,
+        decode_context_tokens: float,
+    ) -> float:
+        """Time of a step with up to eight requests."""
+        if decodes > 8:
+            raise UnseenStepError("no larger batch was seen")
+        return LineCosts.step_seconds(
+            self, prompt_tokens, attended_tokens, decodes, decode_context_tokens
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class UnseenCosts(LineCosts):
     """A fake whose step times are not known."""
 
@@ -71,6 +90,7 @@ class UnseenCosts(LineCosts):
 
 
 COSTS = LineCosts()
+QUIET = QuietCosts()
 ALIKE = Engines((COSTS,), (COSTS,), (COSTS,))
 
 mixes = st.builds(
@@ -241,6 +261,31 @@ def test_the_gain_is_infinite_if_only_pools_meet_the_targets() -> None:
     assert verdict.mixed.requests_per_second == 0
     assert verdict.gain.ratio == math.inf
     assert verdict.advice is Advice.SEPARATE
+
+
+@pytest.mark.parametrize(
+    ("engines", "ends", "reason"),
+    [
+        (Engines((QUIET,), (COSTS,), (COSTS,)), (0.0, None), "how much mixed engines serve"),
+        (Engines((COSTS,), (COSTS,), (QUIET,)), (None, math.inf), "how much separate engines"),
+        (Engines((QUIET,), (QUIET,), (QUIET,)), (0.0, math.inf), "how much mixed and separate"),
+    ],
+)
+def test_loads_that_only_what_was_seen_bounds_decide_nothing_on_their_side(
+    engines: Engines, ends: tuple[float | None, float | None], reason: str
+) -> None:
+    """Engines that never ran more than four requests may serve far more than that shows."""
+    targets = Targets(1.0, 0.05)
+    verdict = verdict_of(CHAT, targets, engines=engines)
+    merged = merging(engines, CHAT, targets, (4, 4), NO_WIRE)
+
+    low, high = ends
+    assert low is None or verdict.gain.low == low
+    assert high is None or verdict.gain.high == high
+    assert verdict.advice is Advice.UNDECIDED
+    assert any(each.startswith(reason) for each in verdict.reasons)
+    assert isinstance(merged, SeparationVerdict)
+    assert merged.advice is Advice.UNDECIDED
 
 
 def test_pools_that_meet_no_targets_are_merged() -> None:
