@@ -20,6 +20,8 @@ FAMILIES = (
     "disagg_engine_decode_curve_seconds",
     "disagg_engine_step_cost_seconds",
     "disagg_engine_step_cost_error_seconds",
+    "disagg_engine_max_num_batched_tokens",
+    "disagg_engine_max_num_seqs",
     "disagg_engine_kv_cache_tokens",
     "disagg_engine_kv_cache_usage_ratio",
     "disagg_engine_requests",
@@ -95,7 +97,10 @@ class CostFamilies:
                 )
 
     def steps(self, engine: EngineId) -> LearnedSteps:
-        """Step times that this engine exports: its curves, and its cost model beyond their ends."""
+        """Step times that this engine exports: its curves, and its cost model beyond their ends.
+
+        With the limits of its steps.
+        """
         rates = self._by(engine, "disagg_engine_prefill_curve_tokens_per_second", "step_tokens")
         decode = self._by(engine, "disagg_engine_decode_curve_seconds", "batch")
         points = self._points(engine, "disagg_engine_step_cost_seconds")
@@ -108,12 +113,13 @@ class CostFamilies:
             points.get((0.0, 0.0)),
             self._context_tokens(engine),
             _error_ratio(points, errors),
+            self._size(engine, "disagg_engine_max_num_batched_tokens"),
+            self._size(engine, "disagg_engine_max_num_seqs"),
         )
 
     def kv_tokens(self, engine: EngineId) -> float | None:
         """Size of its KV cache."""
-        samples = self._of["disagg_engine_kv_cache_tokens"].get(engine)
-        return samples[0][1] if samples and samples[0][1] > 0 else None
+        return self._size(engine, "disagg_engine_kv_cache_tokens")
 
     def requests(self, engine: EngineId) -> float | None:
         """How many requests it has, running and waiting."""
@@ -133,6 +139,10 @@ class CostFamilies:
         """GPU downtime of a worker's move to another role: the median of the last moves."""
         moves = sorted(value for _, value in self._families["disagg_reassign_downtime_seconds"])
         return moves[len(moves) // 2] if moves else None
+
+    def _size(self, engine: EngineId, name: str) -> float | None:
+        samples = self._of[name].get(engine)
+        return samples[0][1] if samples and samples[0][1] > 0 else None
 
     def _by(self, engine: EngineId, name: str, label: str) -> dict[float, float]:
         found = {}

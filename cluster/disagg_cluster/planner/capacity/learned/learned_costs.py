@@ -25,7 +25,8 @@ class LearnedSteps:
     `prefill` is by prompt tokens, `decode` by requests. `mixed_ratios` is by both: the time of such
     a step over that of its halves apart, the constant part counted once. `empty_seconds` is that
     part. `context_tokens` is the recent context of a decoding request. `error_ratio` is the
-    relative standard deviation of all these times.
+    relative standard deviation of all these times. The last two are the engine's own limits of a
+    step.
     """
 
     prefill: Points
@@ -34,6 +35,8 @@ class LearnedSteps:
     empty_seconds: float | None = None
     context_tokens: float | None = None
     error_ratio: float | None = None
+    max_num_batched_tokens: float | None = None
+    max_num_seqs: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,9 @@ def learned_costs(
 ) -> LearnedCosts | UndecidedCapacity:
     """Costs of one kind of engine, pooled over its engines.
 
-    `shape.max_num_batched_tokens` is cut to the largest prompt step that was observed: larger ones
-    may take less time per token, but none was observed. `shape.max_num_seqs` is raised to the
-    largest batch that was.
+    Where engines report no limits of their steps those of `shape` stand in for them. The prompt
+    tokens of a step are cut to the largest that was observed: larger ones may take less time per
+    token, but none was observed. The assumed requests of a step are raised to the most that were.
     """
     prefill = pooled([engine.prefill for engine in engines])
     decode = pooled([engine.decode for engine in engines])
@@ -113,10 +116,13 @@ def learned_costs(
             return UndecidedCapacity("its only engine does not report its step times")
         return UndecidedCapacity(f"none of {len(engines)} engines reports its step times")
     if prefill is not None:
-        most = max(1, min(shape.max_num_batched_tokens, int(prefill.largest)))
-        shape = replace(shape, max_num_batched_tokens=most)
+        limit = _median([engine.max_num_batched_tokens for engine in engines])
+        most = min(limit or shape.max_num_batched_tokens, prefill.largest)
+        shape = replace(shape, max_num_batched_tokens=max(1, int(most)))
     if decode is not None:
-        shape = replace(shape, max_num_seqs=max(shape.max_num_seqs, int(decode.largest)))
+        limit = _median([engine.max_num_seqs for engine in engines])
+        most = limit or max(shape.max_num_seqs, decode.largest)
+        shape = replace(shape, max_num_seqs=max(1, int(most)))
     mixtures = {mixture for engine in engines for mixture in engine.mixed_ratios}
     return LearnedCosts(
         shape,

@@ -23,7 +23,7 @@ from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.history.history_queries import SampleSource
 from disagg_cluster.planner.history.range_reader import RangeQueries
 
-# Limits that engines do not export: the defaults of vLLM. Observed steps adjust them.
+# Limits of engines that do not export theirs: defaults of vLLM. Observed steps adjust them.
 _MAX_NUM_BATCHED_TOKENS = 8192
 _MAX_NUM_SEQS = 256
 _STEP_SECONDS = 60.0

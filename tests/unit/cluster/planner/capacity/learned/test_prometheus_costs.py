@@ -140,6 +140,29 @@ def test_rates_become_times_and_the_cost_model_prices_mixed_steps() -> None:
     assert costs.relative_error == pytest.approx(0.1)
 
 
+def test_the_limits_that_an_engine_reports_bound_its_steps() -> None:
+    """Its cost model prices larger steps than it runs; without limits those are what it may run."""
+
+    def costs_of(**limits: float) -> LearnedCosts:
+        engine = page(
+            role="mixed",
+            prefill={"512": 20_000.0, "4096": 40_000.0},
+            decode={"1": 0.007, "16": 0.008},
+            step={"prefill_4096": 0.1, "decode_16": 0.008, "decode_256": 0.03},
+        )
+        of = {"cluster": "c", "node": "n1", "engine": "n1-e"}
+        reported = {f"disagg_engine_{name}": [(of, each)] for name, each in limits.items()}
+        (found,) = read({**engine, **reported}).values()
+        assert isinstance(found, LearnedCosts)
+        return found
+
+    bound = costs_of(max_num_batched_tokens=2048.0, max_num_seqs=32.0).shape
+    free = costs_of().shape
+
+    assert (bound.max_num_batched_tokens, bound.max_num_seqs) == (2048, 32)
+    assert (free.max_num_batched_tokens, free.max_num_seqs) == (4096, 256)
+
+
 def test_one_request_that_has_just_begun_does_not_make_usual_contexts_unseen() -> None:
     """At night an engine often runs one: contexts of then are no measure of its learned steps."""
     (costs,) = read(
