@@ -28,7 +28,8 @@ _MOST = 1e15
 def read_trace(path: Path) -> LoadHistory:
     """Read a file with one row per step; further columns are ignored, empty cells are gaps.
 
-    Rows may be in any order. The step is the median distance between times.
+    A column of requests without any number is as none. Rows may be in any order. The step is the
+    median distance between times.
 
     Raises:
         HistoryFileError: All problems of the file at once.
@@ -76,7 +77,9 @@ def _read_rows(reader: csv.DictReader[str], name: str) -> LoadHistory:
     except LoadSpanError as error:
         raise HistoryFileError(f"{name}: {error}") from None
     check_times(float(times.min()), float(times.max()), name, f"{_TIME} is seconds")
-    return LoadHistory(LoadKey(), *series)
+    prompts, outputs, *requests = series
+    counts = next((each for each in requests if each.known), None)
+    return LoadHistory(LoadKey(), prompts, outputs, counts)
 
 
 def _numbers(

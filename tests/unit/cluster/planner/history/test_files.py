@@ -33,6 +33,11 @@ def test_a_trace_may_lack_the_column_of_requests() -> None:
     assert read_rows(rows, "trace.csv").requests is None
 
 
+def test_a_column_of_requests_without_any_number_counts_none() -> None:
+    """Then a plan says that requests are not known, not that the history is too short."""
+    assert read_rows([_HEAD, "0,,1,2,", "60,,1,2,"], "trace.csv").requests is None
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
