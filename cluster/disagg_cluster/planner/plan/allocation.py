@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds, nodes_needed
 from disagg_cluster.planner.plan.planned_model import PlannedModel
 
@@ -247,5 +248,5 @@ def _fits(engines: Sequence[tuple[int, int]], offer: GpuOffer) -> bool:
 def _offered(gpu_name: str, offer: GpuOffer | None) -> str:
     if offer is None:
         return f"no {gpu_name} is offered"
-    whole = f" in {offer.most_nodes} nodes of {offer.gpus_per_node}"
+    whole = f" in {counted(offer.most_nodes or 0, 'node')} of {offer.gpus_per_node}"
     return f"at most {offer.most_gpus} {gpu_name}{whole if offer.gpus_per_node > 1 else ''}"

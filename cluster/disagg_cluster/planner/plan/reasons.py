@@ -81,6 +81,12 @@ def pool_words(
     changed = np.flatnonzero(counts != pool.present)
     if not changed.size:
         words.append(f"{_those_present(pool.present)} enough, and needed: nothing to do")
+    elif counts[changed[0]] < min(pool.present, pool.needed[changed[0]]):
+        words.append(
+            f"at {clock(paths.start_seconds + changed[0] * block, now_seconds)} "
+            f"{pool.present - counts[changed[0]]} of {pool.present} must go though "
+            "needed: the bounds leave no more"
+        )
     elif counts[changed[0]] < pool.present:
         later = np.flatnonzero(counts[changed[0] :] >= pool.present)
         until = (

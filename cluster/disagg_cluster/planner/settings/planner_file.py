@@ -97,7 +97,7 @@ class PlannerConfig(Section):
                 GpuOffer(
                     each.gpu_name,
                     each.most_gpus,
-                    each.gpus_per_node,
+                    each.node_gpus,
                     each.price_per_hour,
                     each.idle_watts,
                 )
@@ -152,6 +152,10 @@ def _contradictions(config: PlannerConfig) -> Iterator[Finding]:
         config.bounds()
     except PlanBoundsError as error:
         yield Finding(("gpus",), str(error))
+    for number, offer in enumerate(config.gpus):
+        if offer.most_gpus and offer.most_gpus < offer.node_gpus:
+            why = f"expected at least one node of {offer.node_gpus}, not {offer.most_gpus} GPUs"
+            yield Finding(("gpus", number, "most_gpus"), why)
     if config.rebalance.mode is RebalanceMode.ACT and config.rebalance.run_dir is None:
         why = "act asks a daemon to move engines: expected run_dir, its run folder on this machine"
         yield Finding(("rebalance", "mode"), why)

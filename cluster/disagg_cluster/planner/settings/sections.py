@@ -30,6 +30,7 @@ from disagg_cluster.simulator.engine.hardware import GPUS, MODELS
 from disagg_exporter.model import Role
 
 _DAY_SECONDS = 86_400.0
+_USUAL_NODE = 8
 
 
 def _serving(role: Role) -> Role:
@@ -169,13 +170,20 @@ class OfferSection(Section):
     most_gpus: Annotated[int, Field(ge=0)] | None = Field(
         default=None, description="a number of GPUs, 0 or more"
     )
-    gpus_per_node: Count = Field(default=8, description="a number of GPUs, 1 or more")
+    gpus_per_node: Count | None = Field(default=None, description="a number of GPUs, 1 or more")
     price_per_hour: Annotated[float, Field(ge=0, le=1e9)] | None = Field(
         default=None, description="the price of one GPU for an hour, a number from 0 to 1e9"
     )
     idle_watts: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
         default=None, description="watts of a GPU that idles, a number from 0 to 1e6"
     )
+
+    @property
+    def node_gpus(self) -> int:
+        """GPUs of a node: as given, else eight, or all of them if there are fewer."""
+        if self.gpus_per_node is not None:
+            return self.gpus_per_node
+        return _USUAL_NODE if not self.most_gpus else min(_USUAL_NODE, self.most_gpus)
 
 
 class WorkerSection(Section):

@@ -164,6 +164,17 @@ def test_a_bound_that_binds_is_named_with_what_it_leaves_short() -> None:
     assert "GPUs short" in bound
 
 
+def test_engines_that_bounds_take_away_are_not_called_unneeded() -> None:
+    few = PlanBounds((GpuOffer("A", 2, gpus_per_node=1, price_per_hour=1.0),))
+
+    found = planned(demand(paths([60.0] * 12), Fleet(3, 3)), bounds=few)
+
+    for each in model(found).roles:
+        told = "; ".join(each.reasons)
+        assert "must go though needed: the bounds leave no more" in told
+        assert "not needed" not in told
+
+
 def test_scarce_gpus_fill_both_roles_evenly() -> None:
     """A full prefill pool is of no use behind half a decode pool."""
     load = paths([60.0] * 12)

@@ -206,3 +206,35 @@ def test_absurd_numbers_of_a_worker_are_refused(tmp_path: Path, key: str) -> Non
 
     place = f"models[0].workers[0].{key}"
     assert [(each.path, each.line) for each in error.value.problems] == [(place, 2)]
+
+
+@pytest.mark.parametrize(
+    ("offer", "gpus_per_node"),
+    [
+        ("{gpu_name: x}", 8),
+        ("{gpu_name: x, most_gpus: 64}", 8),
+        ("{gpu_name: x, most_gpus: 4}", 4),
+        ("{gpu_name: x, most_gpus: 4, gpus_per_node: 2}", 2),
+        ("{gpu_name: x, most_gpus: 0}", 8),
+    ],
+)
+def test_fewer_gpus_than_a_usual_node_has_are_one_node(
+    tmp_path: Path, offer: str, gpus_per_node: int
+) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text(f"gpus: [{offer}]\n")
+
+    (found,) = read_planner_file(path).bounds().offers
+
+    assert found.gpus_per_node == gpus_per_node
+
+
+def test_fewer_gpus_than_one_of_their_nodes_are_refused(tmp_path: Path) -> None:
+    """Nothing could be planned on them, and engines that run there would have to go."""
+    path = tmp_path / "planner.yaml"
+    path.write_text("gpus:\n  - gpu_name: x\n    most_gpus: 4\n    gpus_per_node: 8\n")
+
+    with pytest.raises(ConfigError, match="one node of 8, not 4 GPUs") as error:
+        read_planner_file(path)
+
+    assert [(each.path, each.line) for each in error.value.problems] == [("gpus[0].most_gpus", 3)]
