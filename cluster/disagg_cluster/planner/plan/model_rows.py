@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from disagg_cluster.planner.plan.bounds import PlanBounds
 from disagg_cluster.planner.plan.expected_cost import expected_cost
 from disagg_cluster.planner.plan.gpu_plan import ModelPlan, PlanRow, RolePlan
@@ -42,7 +44,14 @@ def model_plan(
                     engines_now=_engines_now(pool, counts, reachable),
                     rows=tuple(_rows(model, pools, granted, rank, reachable)),
                     reasons=pool_words(
-                        model.demand, pool, model.paths, counts, timing, costs, now_seconds
+                        model.demand,
+                        pool,
+                        model.paths,
+                        counts,
+                        _own_needs(pools, granted, rank),
+                        timing,
+                        costs,
+                        now_seconds,
                     ),
                 )
             )
@@ -114,6 +123,20 @@ def _rows(
                 )
             )
     return rows
+
+
+def _own_needs(pools: Sequence[RolePool], granted: Sequence[Counts], rank: int) -> Counts:
+    """Engines that a pool needs in each block beside what its role's other pools serve."""
+    needed = pools[rank].needed
+    if rank:
+        return np.minimum(needed, granted[rank])
+    served = sum(
+        counts / np.maximum(pool.needed, 1)
+        for pool, counts in zip(pools[1:], granted[1:], strict=True)
+    )
+    unserved = np.maximum(1.0 - np.asarray(served), 0.0)
+    found: Counts = np.ceil(needed * unserved - 1e-9).astype(np.int64)
+    return found
 
 
 def _unserved_share(

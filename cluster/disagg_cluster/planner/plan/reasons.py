@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -53,11 +54,15 @@ def pool_words(
     pool: RolePool,
     paths: LoadPaths,
     counts: Counts,
+    needed: Counts,
     timing: PlanTiming,
     costs: PlanCosts,
     now_seconds: float,
 ) -> tuple[str, ...]:
-    """Why a pool gets the engines that it gets; at least one sentence."""
+    """Why a pool gets the engines that it gets; at least one sentence.
+
+    `needed` are those that it needs in each block beside its role's other pools.
+    """
     option = pool.option
     peak = int(np.argmax(pool.needed))
     block = paths.step_seconds
@@ -80,8 +85,9 @@ def pool_words(
         words.append(f"{option.gpu_name} serve it cheaper than {pool.cheaper_than}")
     changed = np.flatnonzero(counts != pool.present)
     if not changed.size:
-        words.append(f"{_those_present(pool.present)} enough, and needed: nothing to do")
-    elif counts[changed[0]] < min(pool.present, pool.needed[changed[0]]):
+        if not (counts < needed).any():
+            words.append(f"{_those_present(pool.present)} enough, and needed: nothing to do")
+    elif counts[changed[0]] < min(pool.present, needed[changed[0]]):
         words.append(
             f"at {clock(paths.start_seconds + changed[0] * block, now_seconds)} "
             f"{pool.present - counts[changed[0]]} of {pool.present} must go though "
@@ -107,17 +113,33 @@ def pool_words(
             f"{'takes' if more == 1 else 'take'} "
             f"{counted(round(timing.lead_seconds / 60), 'minute')} to start"
         )
-    late = np.flatnonzero(counts < pool.needed)
+    late = np.flatnonzero(counts < needed)
     if late.size and counts[late[0]] >= pool.present and late[0] * block <= timing.lead_seconds:
         # Engines that the bounds do not allow will not come after a start either.
         started = min(len(counts) - 1, int(np.ceil(timing.lead_seconds / block)))
-        missing = min(pool.needed[late[0]], counts[started]) - counts[late[0]]
+        missing = min(needed[late[0]], counts[started]) - counts[late[0]]
         if missing > 0:
             words.append(
                 f"one more takes {counted(round(timing.lead_seconds / 60), 'minute')} to start, so "
                 f"{missing} {'is' if missing == 1 else 'are'} missing until then"
             )
+    words += _lacking(needed - counts, paths, timing, now_seconds)
     return tuple(words)
+
+
+def _lacking(
+    short: Counts, paths: LoadPaths, timing: PlanTiming, now_seconds: float
+) -> Iterator[str]:
+    """What is needed and cannot come, whenever it is ordered."""
+    ahead = now_seconds + timing.lead_seconds - paths.start_seconds
+    reachable = max(0, int(np.ceil(ahead / paths.step_seconds - 1e-9)))
+    why = "the bounds leave no more"
+    if reachable >= len(short):
+        reachable, why = 0, "a start takes longer than this plan looks ahead"
+    worst = reachable + int(np.argmax(short[reachable:]))
+    if short[worst] > 0:
+        at = clock(paths.start_seconds + worst * paths.step_seconds, now_seconds)
+        yield f"{counted(int(short[worst]), 'more engine')} needed at {at} will be missing: {why}"
 
 
 def _those_present(engines: int) -> str:

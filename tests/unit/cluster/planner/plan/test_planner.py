@@ -175,6 +175,41 @@ def test_engines_that_bounds_take_away_are_not_called_unneeded() -> None:
         assert "not needed" not in told
 
 
+@pytest.mark.parametrize(
+    ("most_gpus", "lead_seconds", "why"),
+    [
+        (2, 300.0, "will be missing: the bounds leave no more"),
+        (3, 300.0, "will be missing: the bounds leave no more"),
+        (99, 7200.0, "will be missing: a start takes longer than this plan looks ahead"),
+    ],
+)
+def test_too_few_engines_are_not_called_enough(
+    most_gpus: int, lead_seconds: float, why: str
+) -> None:
+    bounds = PlanBounds((GpuOffer("A", most_gpus, gpus_per_node=1),))
+    load = demand(paths([60.0] * 12), Fleet(1, 1))
+
+    found = plan([load], bounds, PlanTiming(lead_seconds), NOW)
+
+    for each in model(found).roles:
+        told = "; ".join(each.reasons)
+        assert why in told
+        assert "enough" not in told
+
+
+def test_engines_beside_those_of_another_name_lack_none() -> None:
+    bounds = PlanBounds(
+        (GpuOffer("A", 4, gpus_per_node=1, price_per_hour=1.0), GpuOffer("B", price_per_hour=3.0))
+    )
+
+    found = planned(
+        demand(paths([60.0] * 12), Fleet(2, 2), options("A") + options("B")), bounds=bounds
+    )
+
+    for each in model(found).roles:
+        assert not any("will be missing" in reason for reason in each.reasons)
+
+
 def test_scarce_gpus_fill_both_roles_evenly() -> None:
     """A full prefill pool is of no use behind half a decode pool."""
     load = paths([60.0] * 12)
