@@ -59,7 +59,8 @@ def _reasons(
     idle = (gpus - mixed.engines * mixed.shape.gpus, gpus - split.gpus)
     for count, kind in zip(idle, ("mixed", "separate"), strict=True):
         if count:
-            yield f"{count} of {gpus} GPUs are left over when {kind}"
+            left = "is" if count == 1 else "are"
+            yield f"{count} of {gpus} GPUs {left} left over when {kind}"
     if interference_gain is not None:
         yield (
             "by the time that the engines lost to mixed steps, without any model, the gain is "

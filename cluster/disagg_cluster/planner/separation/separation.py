@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
@@ -224,9 +225,10 @@ def _compare(
         default=None,
     )
     if mixed is None:
-        missing.append(f"a mixed engine that fits on {gpus} GPUs")
+        missing.append(f"a mixed engine that fits on {counted(gpus, 'GPU')}")
     if best is None:
-        missing.append(f"a prefill and a decode engine that fit on {gpus} GPUs together")
+        room = counted(gpus, "GPU")
+        missing.append(f"a prefill and a decode engine that fit on {room} together")
     if mixed is None or best is None:
         return UndecidedSeparation(tuple(missing))
     if not (mixed[0].requests_per_second or best[0].requests_per_second):

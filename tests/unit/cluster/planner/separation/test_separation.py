@@ -234,7 +234,7 @@ def test_all_that_is_missing_is_named_at_once() -> None:
 @pytest.mark.parametrize(
     ("engines", "targets", "gpus", "why"),
     [
-        (ALIKE, LOOSE, 1, "a prefill and a decode engine that fit on 1 GPUs together"),
+        (ALIKE, LOOSE, 1, "a prefill and a decode engine that fit on 1 GPU together"),
         (ALIKE, Targets(1.0, 0.001), 8, "engines that keep the targets under any load, mixed or"),
         (
             Engines((COSTS,), (COSTS,), (UnseenCosts(),)),
