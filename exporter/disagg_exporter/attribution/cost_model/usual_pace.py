@@ -47,9 +47,10 @@ class UsualPace:
         """Count steps of a kind, given their known cost and their duration."""
         usual_seconds = cost_seconds * self._ratio
         memory = self._seconds if self._seconds < _WARM_UP_SECONDS else _MEMORY_SECONDS
-        pace = min(seconds / usual_seconds, _MOST_PACE) if memory else seconds / usual_seconds
+        # The very first step has no usual yet, but its cost: that hang must not become the usual.
+        pace = min(seconds / usual_seconds, _MOST_PACE)
         self._ratio *= 1 + usual_seconds / (usual_seconds + memory) * (pace - 1)
-        self._seconds = min(self._seconds + seconds, _WARM_UP_SECONDS)
+        self._seconds = min(self._seconds + pace * usual_seconds, _WARM_UP_SECONDS)
         self._expected[kind] += cost_seconds * self._ratio
         self._taken[kind] += seconds
 

@@ -67,6 +67,17 @@ def test_one_hung_step_does_not_move_the_usual_pace() -> None:
     assert usual.ratio == pytest.approx(1.0, abs=0.001)
 
 
+def test_a_step_that_hangs_before_any_other_is_not_the_usual_pace() -> None:
+    usual = UsualPace()
+    usual.count(0, 0.01, 600.0)
+    usual.take()
+    for _ in range(6000):
+        usual.count(0, 0.01, 0.01)
+
+    assert usual.ratio == pytest.approx(1.0, abs=0.01)
+    assert sum(usual.take().expected_ns) == pytest.approx(60e9, rel=0.02)
+
+
 def test_expected_steps_are_scaled_by_the_usual_pace_and_returned_once() -> None:
     usual = _warm()
     usual.take()
