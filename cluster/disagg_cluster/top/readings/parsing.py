@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from disagg_cluster.top.readings.planner_series import advised, bottlenecks, plans
 from disagg_cluster.top.readings.series import (
@@ -17,8 +17,10 @@ from disagg_cluster.top.readings.series import (
     labels_by,
     node_of,
     owned,
+    pool_key,
     values,
 )
+from disagg_cluster.top.readings.users_requests import arrivals, users_first_token
 from disagg_cluster.top.readings.values import (
     EngineReading,
     FiringAlert,
@@ -34,8 +36,6 @@ from disagg_exporter.model import Histogram
 _PARTS = re.compile(r"[0-9]+|[^0-9]+")
 _USES = ("disagg_gpu_phase_seconds_total", "disagg_gpu_unobserved_seconds_total")
 _NOT_ABOUT = {"alertname", "alertstate", "severity", "__name__", "job", "instance", "prometheus"}
-# Sources of user requests, best first (docs/metrics.md, label `source`).
-_SOURCES = ("frontend", "router", "engine", "pools")
 
 
 def reading_of(series: Series, at_seconds: float, node: str = "") -> LiveReading:
@@ -78,8 +78,8 @@ def reading_of(series: Series, at_seconds: float, node: str = "") -> LiveReading
         plans=plans(series),
         advised=advised(series),
         bottlenecks=bottlenecks(series),
-        users_first_token=_users_first_token(named),
-        arrivals=_arrivals(named),
+        users_first_token=users_first_token(named),
+        arrivals=arrivals(named),
     )
 
 
@@ -221,12 +221,6 @@ def _workers(series: Series) -> Iterator[WorkerReading]:
             )
 
 
-def pool_key(labels: Labels) -> PoolKey:
-    """The pool of a series with these labels."""
-    model, namespace = labels.get("model_name", ""), labels.get("engine_namespace", "")
-    return PoolKey(labels.get("cluster", ""), model, namespace, labels.get("role", ""))
-
-
 def _pools(series: Series) -> Iterator[PoolReading]:
     sums: dict[str, dict[PoolKey, float]] = {}
     for what in ("used", "known"):
@@ -277,33 +271,3 @@ def _alerts(series: Series) -> Iterator[FiringAlert]:
 
 def _identifies(key: str, value: str) -> bool:
     return key not in _NOT_ABOUT and bool(value)
-
-
-def _best(samples: Sequence[Sample]) -> list[Sample]:
-    """Samples of each model's best source: a sum over sources would count requests twice.
-
-    A source that has counted no request yet, as a frontend that is bypassed, comes last.
-    """
-    sources: dict[PoolKey, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
-    for sample in samples:
-        sources[pool_key(sample.labels)][sample.labels.get("source", "")].append(sample)
-    best = (min(each, key=lambda source: _rank(source, each[source])) for each in sources.values())
-    return [
-        sample
-        for each, source in zip(sources.values(), best, strict=True)
-        for sample in each[source]
-    ]
-
-
-def _rank(source: str, samples: Sequence[Sample]) -> tuple[bool, int]:
-    has_counted = any(sample.value > 0 for sample in samples)
-    return not has_counted, _SOURCES.index(source) if source in _SOURCES else len(_SOURCES)
-
-
-def _users_first_token(series: Series) -> Histogram | None:
-    return buckets(_best(series.get("disagg_request_time_to_first_token_seconds_bucket", ())))
-
-
-def _arrivals(series: Series) -> float | None:
-    samples = _best(series.get("disagg_request_arrivals_total", ()))
-    return sum(sample.value for sample in samples) if samples else None

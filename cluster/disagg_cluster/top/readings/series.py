@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from disagg_cluster.top.readings.values import PoolKey
 from disagg_exporter.engine_pages.exposition.lines import Sample
 from disagg_exporter.model import Histogram
 
@@ -86,6 +87,12 @@ def values(series: Series, name: str, label: str) -> dict[tuple[str, str], float
 def labels_by(series: Series, name: str, label: str) -> dict[tuple[str, str], Labels]:
     """Labels of an info family with one sample per owner."""
     return {key: sample.labels for key, sample in owned(series, name, label)}
+
+
+def pool_key(labels: Labels) -> PoolKey:
+    """The pool of a series with these labels."""
+    model, namespace = labels.get("model_name", ""), labels.get("engine_namespace", "")
+    return PoolKey(labels.get("cluster", ""), model, namespace, labels.get("role", ""))
 
 
 def buckets(samples: Sequence[Sample]) -> Histogram | None:

@@ -101,6 +101,19 @@ class PoolKey:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestsOf:
+    """Users' requests of a model as one source counts them on one node.
+
+    A model's best source may change, and nodes start and end, so only counts of one may be
+    subtracted.
+    """
+
+    node: str
+    model: PoolKey
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class PoolReading:
     """Capacity of a pool in GPUs: used, and known."""
 
@@ -180,5 +193,5 @@ class LiveReading:
     plans: tuple[PlanReading, ...] = ()
     advised: tuple[AdvisedMove, ...] = ()
     bottlenecks: tuple[BottleneckReading, ...] = ()
-    users_first_token: Histogram | None = None
-    arrivals: float | None = None
+    users_first_token: Mapping[RequestsOf, Histogram] = field(default_factory=dict)
+    arrivals: Mapping[RequestsOf, float] = field(default_factory=dict)

@@ -15,7 +15,13 @@ from disagg_cluster.top.view.gpu_history import (
 )
 from disagg_cluster.top.view.planned import advised_moves, bottleneck_rows, moves_of, plan_rows
 from disagg_cluster.top.view.pools import models_of
-from disagg_cluster.top.view.reading_history import LEAST_RATE_SECONDS, ReadingHistory
+from disagg_cluster.top.view.rates import (
+    arrivals_per_second,
+    increase_rate,
+    p95_between,
+    users_first_token_p95,
+)
+from disagg_cluster.top.view.reading_history import ReadingHistory
 from disagg_cluster.top.view.troubles import troubles_of
 from disagg_cluster.top.view.values import (
     GpuRow,
@@ -25,10 +31,6 @@ from disagg_cluster.top.view.values import (
     TerminalView,
     WorkerRow,
 )
-from disagg_exporter.model import Histogram
-from disagg_exporter.model.waits import quantile, since
-
-_PART = 0.95
 
 
 def empty_view(title: str, links: Links, at_seconds: float, unanswered: str = "") -> TerminalView:
@@ -80,10 +82,8 @@ def view_of(
         time=total(list(times.values())),
         behind_seconds=max(0.0, reading.at_seconds - min(marks)) if marks else None,
         history=whole_history,
-        users_first_token_p95_seconds=_p95(reading.users_first_token, before.users_first_token)
-        if before
-        else None,
-        arrivals_per_second=_rate(reading.arrivals, before.arrivals if before else None, passed),
+        users_first_token_p95_seconds=users_first_token_p95(readings.before_newest, reading),
+        arrivals_per_second=arrivals_per_second(readings.before_newest, reading),
         nodes=tuple(_nodes(reading, lines)),
         gpus=tuple(
             GpuRow(
@@ -148,23 +148,18 @@ def _engine(
         running=engine.running,
         waiting=_waiting(engine),
         kv_used_ratio=engine.kv_used_ratio,
-        first_token_p95_seconds=_p95(engine.first_token, before.first_token) if before else None,
-        between_tokens_p95_seconds=_p95(engine.between_tokens, before.between_tokens)
+        first_token_p95_seconds=p95_between(engine.first_token, before.first_token)
         if before
         else None,
-        tokens_per_second=_rate(tokens, tokens_before, passed_seconds),
+        between_tokens_p95_seconds=p95_between(engine.between_tokens, before.between_tokens)
+        if before
+        else None,
+        tokens_per_second=increase_rate(tokens, tokens_before, passed_seconds),
         used_ratio=engine.used_ratio,
         bound=engine.bound,
         method=engine.method,
         confidence=engine.confidence,
     )
-
-
-def _p95(later: Histogram | None, earlier: Histogram | None) -> float | None:
-    """The 95th percentile of latencies between two readings; None if there were none."""
-    if later is None:
-        return None
-    return quantile(later if earlier is None else since(later, earlier), _PART)
 
 
 def _waiting(engine: EngineReading) -> float | None:
@@ -209,10 +204,3 @@ def _worker(worker: WorkerReading, now: float) -> WorkerRow:
 def _ahead(later: float | None, earlier: float | None) -> float | None:
     """Seconds from one time to another; None if either is unknown."""
     return None if later is None or earlier is None else max(0.0, later - earlier)
-
-
-def _rate(value: float | None, before: float | None, seconds: float) -> float | None:
-    """A counter's increase per second; a decrease means a restart at 0."""
-    if value is None or before is None or seconds < LEAST_RATE_SECONDS:
-        return None
-    return (value - before if value >= before else value) / seconds

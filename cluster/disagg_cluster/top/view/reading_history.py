@@ -44,6 +44,11 @@ class ReadingHistory:
         return self._readings[0] if len(self._readings) > 1 else None
 
     @property
+    def before_newest(self) -> tuple[LiveReading, ...]:
+        """All kept readings before the newest, oldest first."""
+        return tuple(self._readings)[:-1]
+
+    @property
     def has_recent_use(self) -> bool:
         """Whether rates and the recent use of each device are known."""
         newest, earlier = self.newest, self.earlier

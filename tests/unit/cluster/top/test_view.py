@@ -93,7 +93,7 @@ def test_arrivals_of_a_model_are_counted_from_its_best_source_only() -> None:
         name = "disagg_request_arrivals_total"
         looks.add(rows, name, count, source=source, model_name=model)
 
-    assert reading_of(rows, looks.AT).arrivals == 47
+    assert sum(reading_of(rows, looks.AT).arrivals.values()) == 47
 
 
 def test_a_frontend_that_counted_nothing_does_not_hide_the_requests_of_engines() -> None:
@@ -101,7 +101,51 @@ def test_a_frontend_that_counted_nothing_does_not_hide_the_requests_of_engines()
     for source, count in (("engine", 100.0), ("frontend", 0.0)):
         looks.add(rows, "disagg_request_arrivals_total", count, source=source, model_name="llama")
 
-    assert reading_of(rows, looks.AT).arrivals == 100
+    assert sum(reading_of(rows, looks.AT).arrivals.values()) == 100
+
+
+def arrived(second: int, **counts: float) -> tuple[looks.Rows, float]:
+    """A reading in which these sources have counted so many requests, each served in 0.2 s."""
+    rows = looks.a_node()
+    for source, count in counts.items():
+        of = {"source": source, "model_name": "llama"}
+        looks.add(rows, "disagg_request_arrivals_total", count, **of)
+        for bound in ("0.5", "+Inf"):
+            name = "disagg_request_time_to_first_token_seconds_bucket"
+            looks.add(rows, name, count, le=bound, **of)
+    return rows, looks.AT + second
+
+
+def test_counts_of_different_sources_are_not_subtracted() -> None:
+    """The frontend is no longer read from 20 s on; the engine has counted since it started."""
+    readings = [
+        arrived(0, engine=50_000.0, frontend=100.0),
+        arrived(10, engine=50_010.0, frontend=110.0),
+        arrived(20, engine=50_020.0),
+        arrived(30, engine=50_040.0),
+    ]
+    views = [looks.viewed(readings[: count + 1]) for count in range(1, 4)]
+
+    assert [view.arrivals_per_second for view in views] == [1.0, None, 2.0]
+    assert [view.users_first_token_p95_seconds is None for view in views] == [False, True, False]
+
+
+def test_a_node_that_restarts_or_leaves_does_not_add_the_counts_of_the_others() -> None:
+    def counted(second: int, **nodes: float) -> tuple[looks.Rows, float]:
+        rows = looks.a_node("gpu-0")
+        for node, count in nodes.items():
+            of = {"source": "engine", "model_name": "llama", "node": node}
+            looks.add(rows, "disagg_request_arrivals_total", count, **of)
+        return rows, looks.AT + second
+
+    both = counted(0, a=50_000.0, b=50_000.0)
+    restarted = looks.viewed([both, counted(10, a=50_010.0, b=5.0)])
+    left = looks.viewed([both, counted(10, a=50_010.0)])
+    joined = looks.viewed([both, counted(10, a=50_010.0, b=50_010.0, c=50_000.0)])
+
+    assert restarted.arrivals_per_second == 1.5
+    assert left.arrivals_per_second == 1.0
+    assert joined.arrivals_per_second == 2.0
 
 
 def test_an_engine_with_a_changed_role_has_the_latency_of_its_current_role() -> None:
