@@ -1,4 +1,4 @@
-"""The one parent of everything we raise on purpose."""
+"""The one parent of everything we raise on purpose, and how texts from outside are quoted."""
 
 EXIT_INTERRUPTED = 130
 """What a command returns that a Ctrl-C has ended: 128 and SIGINT's number, as in every shell."""
@@ -24,3 +24,15 @@ class DisaggError(Exception):
     def cause(self) -> str:
         """What is wrong, in words that do not change as long as it is the same."""
         return self._cause or str(self)
+
+
+def escaped(text: str) -> str:
+    """Return a text from outside, on one line and without terminal control characters."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def escaped_lines(text: str) -> str:
+    """Return a text that quotes some from outside without control characters, its lines kept."""
+    return "\n".join(map(escaped, text.split("\n")))

@@ -84,13 +84,15 @@ def _devices_here(file: Path | None) -> Iterator[tuple[DeviceChoice, Attach]]:
 
 def _doctor_text(findings: Sequence[Diagnosis]) -> str:
     from disagg_cluster.inspect.doctor.findings import next_step
+    from disagg_exporter.errors import escaped
 
     lines = [
-        f"{click.style(f'{finding.level:<6}', fg=_COLOURS[finding.level])}  {finding.what}"
+        f"{click.style(f'{finding.level:<6}', fg=_COLOURS[finding.level])}  {escaped(finding.what)}"
         for finding in findings
     ]
     step = next_step(tuple(findings))
-    lines.append(f"next    {step.step}" if step else "next    nothing: this is as good as it gets")
+    following = escaped(step.step) if step else "nothing: this is as good as it gets"
+    lines.append(f"next    {following}")
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from disagg_exporter import __version__
-from disagg_exporter.errors import EXIT_INTERRUPTED, DisaggError
+from disagg_exporter.errors import EXIT_INTERRUPTED, DisaggError, escaped_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +243,11 @@ class _Main(LazyGroup):
         except DisaggError as error:
             # Reports of problems in a file begin with its name, all others with ours.
             prefix = "" if error.exit_code == 2 else f"{ctx.info_name}: "
-            click.echo(f"{prefix}{_without_passwords(str(error))}", err=True)
+            click.echo(f"{prefix}{_shown(str(error))}", err=True)
             raise click.exceptions.Exit(error.exit_code) from error
         except click.UsageError as error:
             message = _hint(error) or error.message
-            error.message = _without_passwords(message)  # type: ignore[misc] # final, but read only by what shows it
+            error.message = _shown(message)  # type: ignore[misc] # final, but read only by what shows it
             raise
 
 
@@ -281,13 +281,14 @@ def _hint(error: click.UsageError) -> str:
     return _ARGUMENTS.get(error.param.make_metavar(error.ctx), "") if error.ctx else ""
 
 
-def _without_passwords(text: str) -> str:
+def _shown(text: str) -> str:
+    """A message without passwords in URLs, and without what a terminal would obey."""
     # Most messages have no URL with credentials; skip the import for them.
-    if "@" not in text:
-        return text
-    from disagg_cluster.config.masking import urls_masked
+    if "@" in text:
+        from disagg_cluster.config.masking import urls_masked
 
-    return urls_masked(text)
+        text = urls_masked(text)
+    return escaped_lines(text)
 
 
 main = _Main(

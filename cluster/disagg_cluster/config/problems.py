@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from disagg_cluster.config.masking import masked
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.errors import DisaggError, escaped
 
 YamlPath: TypeAlias = tuple[object, ...]
 """The keys and list positions that lead to a value: `("workers", 1, "gpus")`."""
@@ -98,11 +98,6 @@ def _shown(text: str) -> str:
     if len(text) > _MOST_SHOWN:
         text = f"{text[:_MOST_SHOWN]}… ({len(text)} characters)"
     return escaped(text)
-
-
-def escaped(text: str) -> str:
-    """Return a text from outside, on one line and without terminal control characters."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def path_text(path: YamlPath) -> str:

@@ -13,10 +13,9 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from disagg_cluster.config.problems import escaped
 from disagg_cluster.config.values import Section
 from disagg_cluster.control.messages import VERBS, ControlReply, ControlRequest, Verb, name_of
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.errors import DisaggError, escaped
 from disagg_exporter.model import Role
 
 VERSION: Final = 1

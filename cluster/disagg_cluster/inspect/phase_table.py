@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from disagg_cluster.host.columns import columns
 from disagg_cluster.inspect.views import DeviceView, EngineView, NodePage
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.errors import DisaggError, escaped
 
 _TITLES = (
     "GPU",
@@ -135,13 +135,15 @@ def as_text(
 
 def verdict_text(shares: NodeShares) -> str:
     """Return the verdicts on the pools, one line per model; empty where nothing is known."""
-    verdicts = {model: "; ".join(words) for model, words in shares.verdicts.items() if words}
+    verdicts = {
+        model: escaped("; ".join(words)) for model, words in shares.verdicts.items() if words
+    }
     if len(verdicts) == 1:
         return "".join(verdicts.values())
     named = (
         ("/".join(filter(None, (space, name))), text) for (name, space), text in verdicts.items()
     )
-    return "\n".join(f"{name or 'model not known'}: {text}" for name, text in named)
+    return "\n".join(f"{escaped(name) or 'model not known'}: {text}" for name, text in named)
 
 
 def when_text(shares: NodeShares) -> str:
@@ -214,13 +216,14 @@ def _cells(row: PhaseRow) -> tuple[str, ...]:
         *(f"{row.device} {row.gpu}".strip(), row.engine, row.role, row.why, row.confidence),
         *(row.method, prefill, decode, row.state),
     )
-    return tuple(cell or "-" for cell in cells)
+    # The daemon asked may be another host's, and its page is not ours to trust.
+    return tuple(escaped(cell) or "-" for cell in cells)
 
 
 def _narrow_cells(row: PhaseRow) -> tuple[str, ...]:
     cells = _cells(row)
     device = row.device if row.device and row.device != "cpu" else row.gpu
-    narrow = (device or "-", cells[1], cells[2], cells[6], cells[7], cells[8])
+    narrow = (escaped(device) or "-", cells[1], cells[2], cells[6], cells[7], cells[8])
     return tuple(
         _cut(cell, _NARROW_CHARACTERS.get(title, len(cell)))
         for title, cell in zip(_NARROW_TITLES, narrow, strict=True)

@@ -23,7 +23,7 @@ from disagg_cluster.cli.prometheus_access import (
     header_option,
     named_prometheus,
 )
-from disagg_exporter.errors import DisaggError
+from disagg_exporter.errors import DisaggError, escaped_lines
 
 if TYPE_CHECKING:
     from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import Diagnoses
@@ -189,7 +189,7 @@ def _watch(answer: Callable[[], str], as_json: bool) -> None:
             try:
                 shown = answer()
             except (PrometheusError, NothingServedError) as error:
-                click.echo(f"disagg-node: {error}", err=True)
+                click.echo(f"disagg-node: {escaped_lines(str(error))}", err=True)
             else:
                 click.echo(f"{_CLEAR if screen else ''}{shown}", color=True if screen else None)
                 if not screen and not as_json:

@@ -16,6 +16,7 @@ from disagg_cluster.cli.control import DaemonClient, LocalDaemon, left_running, 
 from disagg_cluster.host.columns import columns
 from disagg_cluster.host.spans import duration_text
 from disagg_cluster.host.state_colours import STATE_COLOURS
+from disagg_exporter.errors import escaped
 
 if TYPE_CHECKING:
     from disagg_cluster.control.views import DaemonView, WorkerView
@@ -208,7 +209,8 @@ def _notes(worker: WorkerView, last_line: LastLine) -> Iterator[str]:
         yield f"{worker.worker}: {worker.reason}"
     if worker.log_path:
         yield f"{worker.worker}: log {worker.log_path}"
-        if last := last_line(worker.log_path)[:_LINE_CHARACTERS]:
+        # Progress bars, for instance, move the cursor.
+        if last := escaped(last_line(worker.log_path))[:_LINE_CHARACTERS]:
             yield f"{worker.worker}: printed last: {last}"
 
 

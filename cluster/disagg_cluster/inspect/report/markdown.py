@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from disagg_cluster.inspect.report import wording
 from disagg_cluster.inspect.report.figures import Report
 from disagg_cluster.inspect.report.past import utc
+from disagg_exporter.errors import escaped
 
 _MOST_INCIDENTS = 100
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -89,6 +90,6 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Return external text escaped: no markup, no HTML, no second cell, no second line."""
-    flat = re.sub(r"\s+", " ", text)
+    """Return external text escaped: no markup, no HTML, no second cell or line, no controls."""
+    flat = escaped(re.sub(r"\s+", " ", text))
     return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", flat)

@@ -22,6 +22,7 @@ from disagg_cluster.planner.plan.gpu_plan import (
     RolePlan,
     UndecidedPlan,
 )
+from disagg_exporter.errors import escaped_lines
 
 _LEGEND = "RECOMMENDED now: to order; later: serving then. SHORT: missing for 95 % of futures."
 
@@ -47,14 +48,13 @@ def plan_text(
         if (advised := mixed.get(model_id)) is not None:
             lines += [f"separation: {verdict_words(each)}" for each in advised.of_mixed]
         parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+    return escaped_lines("\n\n".join(parts))
 
 
 def change_text(before: GpuPlan, after: GpuPlan, cluster: str = "") -> str:
     """Two plans beside each other: the most GPUs that each role needs and gets."""
-    return "\n\n".join(
-        _change(old, new, cluster) for old, new in zip(before.models, after.models, strict=True)
-    )
+    pairs = zip(before.models, after.models, strict=True)
+    return escaped_lines("\n\n".join(_change(old, new, cluster) for old, new in pairs))
 
 
 def _change(old: ModelPlan | UndecidedPlan, new: ModelPlan | UndecidedPlan, cluster: str) -> str:

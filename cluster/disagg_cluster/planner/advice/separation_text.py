@@ -10,6 +10,7 @@ from disagg_cluster.planner.advice.separation_advice import GpuSeparation, Model
 from disagg_cluster.planner.outlook.wording import amount, named
 from disagg_cluster.planner.separation.reasons import BOUND_WORDS, engines_in_words
 from disagg_cluster.planner.separation.verdict import Advice, Gain, UndecidedSeparation
+from disagg_exporter.errors import escaped_lines
 
 # Planner-file keys that provide a missing input, by how `missing_inputs` begins it.
 _FILE_KEYS = {
@@ -21,7 +22,7 @@ _FILE_KEYS = {
 
 def separation_text(models: Sequence[ModelSeparation]) -> str:
     """The text of all models, each with its verdicts first."""
-    return "\n\n".join("\n".join(_model(each)) for each in models)
+    return escaped_lines("\n\n".join("\n".join(_model(each)) for each in models))
 
 
 def verdict_words(answer: GpuSeparation) -> str:

@@ -16,6 +16,7 @@ from disagg_cluster.planner.outlook.model_outlook import (
     PhaseOutlook,
     UndecidedHorizon,
 )
+from disagg_exporter.errors import escaped
 from disagg_exporter.model import Phase
 
 Scores = Sequence[HorizonScore | UndecidedHorizon]
@@ -59,7 +60,7 @@ def named(key: LoadKey) -> str:
         ("namespace", key.engine_namespace),
         ("cluster", key.cluster),
     )
-    return ", ".join(f"{what} {name}" for what, name in parts if name) or "all requests"
+    return ", ".join(f"{what} {escaped(name)}" for what, name in parts if name) or "all requests"
 
 
 def clock(seconds: float) -> str:

@@ -12,6 +12,7 @@ from disagg_cluster.planner.rebalance.limits import RebalanceLimits, RebalanceMo
 from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
 from disagg_cluster.planner.rebalance.shadow import ShadowAccounting
+from disagg_exporter.errors import escaped, escaped_lines
 
 _MINUTE_SECONDS = 60.0
 
@@ -25,11 +26,12 @@ def rebalance_text(
             "no model has both a prefill and a decode pool; where Prometheus knows no engines, "
             "`workers:` of the planner file names them"
         )
-    return "\n".join(line for each in models for line in _lines(each, limits, mode))
+    return escaped_lines("\n".join(line for each in models for line in _lines(each, limits, mode)))
 
 
 def _lines(model: ModelRebalance, limits: RebalanceLimits, mode: RebalanceMode) -> Iterator[str]:
-    named = "/".join(filter(None, (model.engine_namespace, model.model_name))) or "all requests"
+    whose = "/".join(filter(None, (model.engine_namespace, model.model_name)))
+    named = escaped(whose) or "all requests"
     now = "" if model.split is None else f" at {model.split}"
     if not isinstance(model.advice, Move):
         yield f"{named}: stay{now}: {model.advice.reason}"
@@ -56,7 +58,7 @@ def _lines(model: ModelRebalance, limits: RebalanceLimits, mode: RebalanceMode) 
 
 
 def _worker(worker: PoolWorker) -> str:
-    text = f"{worker.worker} on {worker.node}"
+    text = escaped(f"{worker.worker} on {worker.node}")
     if worker.requests is not None:
         text += f" ({worker.requests:.0f} requests)"
     return text if worker.supervised else f"{text}, which no daemon of ours started,"

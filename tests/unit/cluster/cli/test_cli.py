@@ -221,6 +221,19 @@ def test_an_expected_error_is_one_line_without_a_traceback(
     assert run("fail") == (1, "", "disagg-node: the GPU fell off the bus; look at dmesg\n")
 
 
+def test_an_error_that_quotes_a_server_does_not_command_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @click.command
+    def fail() -> None:
+        raise DisaggError("it refuses: \x1b[2Jbad_data\n    ask again")
+
+    monkeypatch.setattr(main, "get_command", lambda ctx, name: fail)
+
+    told = "disagg-node: it refuses: \\x1b[2Jbad_data\n    ask again\n"
+    assert run("fail") == (1, "", told)
+
+
 def test_ctrl_c_ends_a_command_with_exit_code_130(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

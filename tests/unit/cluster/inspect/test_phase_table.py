@@ -168,3 +168,11 @@ def test_each_row_has_its_models_verdict() -> None:
     told = json.loads(as_json(rows, shares_with(llama)))
 
     assert [row["verdicts"] for row in told] == [[LATE], []]
+
+
+def test_texts_of_another_hosts_page_do_not_command_the_terminal() -> None:
+    row = PhaseRow("GPU-a\x1b[2J", "nvidia\x07", engine="e\x1b]0;", role="mixed", state="\x9bready")
+    shares = NodeShares(verdicts={("a\x1b", ""): ("one\x07",), ("b", ""): ("two",)})
+
+    shown = (as_text([row]), as_text([row], wide=True), verdict_text(shares))
+    assert all(text.replace("\n", "").isprintable() for text in shown)

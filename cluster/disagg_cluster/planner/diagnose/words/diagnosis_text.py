@@ -22,6 +22,7 @@ from disagg_cluster.planner.diagnose.words.vocabulary import (
 )
 from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.outlook.wording import named
+from disagg_exporter.errors import escaped
 
 _WIDTH = 80
 
@@ -125,9 +126,12 @@ def _clock(seconds: float) -> str:
 
 
 def _wrapped(text: str, first: str = "", further: str | None = None) -> list[str]:
-    """A wrapped paragraph; words longer than a line are not broken."""
+    """A wrapped paragraph; words longer than a line are not broken.
+
+    It may quote names of engines and nodes, which a terminal must not obey.
+    """
     return textwrap.wrap(
-        text,
+        escaped(text),
         _WIDTH,
         initial_indent=first,
         subsequent_indent=first if further is None else further,

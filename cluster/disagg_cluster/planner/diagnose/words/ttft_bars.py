@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from disagg_cluster.planner.diagnose.verdict.values import EngineKey, EngineParts, TtftPart
 from disagg_cluster.planner.diagnose.words.vocabulary import PARTS, duration_words
+from disagg_exporter.errors import escaped
 
 MOST_ENGINES = 12
 LETTERS = {
@@ -56,7 +57,8 @@ def ttft_bars(
     for each in shown:
         name, role = "all requests", ""
         if each.engine is not None:
-            name, role = f"{each.engine.engine} {each.engine.node}", each.role.value
+            name = escaped(f"{each.engine.engine} {each.engine.node}")
+            role = each.role.value
         if len(name) > _NAME_WIDTH:
             name = f"{name[: _NAME_WIDTH - 1]}…"
         yield _line(name, role, each.observed_seconds, longest, paint)

@@ -54,6 +54,12 @@ def test_a_ready_worker_that_does_not_answer_is_unresponsive() -> None:
     ]
 
 
+def test_the_last_line_of_a_log_does_not_command_the_terminal() -> None:
+    shown = status_text(DAEMON, [STARTING], lambda _log: "Loading weights: 40 %\x1b[A")
+
+    assert shown.endswith(r"printed last: Loading weights: 40 %\x1b[A")
+
+
 def test_json_times_have_a_date_and_a_zone() -> None:
     value = status_value(DAEMON, [STARTING], 1_800_000_000.0)
 

@@ -132,3 +132,9 @@ def test_labels_from_prometheus_stay_text() -> None:
     assert page.count("&lt;script&gt;") == 6
     assert re.search(r"^## x", text, flags=re.MULTILINE) is None
     assert all(len(bars) == 1 for bars in bars_of_tables(text))
+
+
+def test_markdown_does_not_command_the_terminal_it_is_printed_on() -> None:
+    title = markdown(report_of(four_hours(), "east\x1b[2J", None)).splitlines()[0]
+
+    assert title == r"# Prefill and decode in east\\x1b\[2J"

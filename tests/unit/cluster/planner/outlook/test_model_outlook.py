@@ -11,6 +11,7 @@ from disagg_cluster.planner.outlook.model_outlook import (
     model_outlook,
     phase_outlook,
 )
+from disagg_cluster.planner.outlook.wording import named
 from disagg_exporter.model import Phase
 
 HOURS = (300.0, 3600.0, 21_600.0)
@@ -19,6 +20,18 @@ HOURS = (300.0, 3600.0, 21_600.0)
 def wave(steps: int, seed: int = 0) -> LoadSeries:
     noise = np.random.default_rng(seed).normal(0, 0.2, steps)
     return LoadSeries(6000.0, 60.0, 10 + np.sin(np.arange(steps) / 200) + noise)
+
+
+def test_a_name_from_a_foreign_prometheus_does_not_command_the_terminal() -> None:
+    key = LoadKey(
+        cluster="east\x9b2J",
+        model_name="llama\x1b]0;owned\x07\nmodel other",
+        engine_namespace="chat",
+    )
+
+    assert named(key) == (
+        r"model llama\x1b]0;owned\x07\nmodel other, namespace chat, cluster east\x9b2J"
+    )
 
 
 def test_horizons_count_from_the_last_step() -> None:

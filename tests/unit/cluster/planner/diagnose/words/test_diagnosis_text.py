@@ -213,3 +213,13 @@ def test_the_router_wait_is_shown_first_and_for_all_requests() -> None:
     assert lines[3].startswith("  all requests                          0.2 s  r")
     assert lines[4].startswith("                            expected    0.1 s  r")
     assert lines[5].split()[0] == SICK.engine
+
+
+def test_names_from_a_foreign_prometheus_do_not_command_the_terminal() -> None:
+    sick = EngineKey("gpu\x1b[2J", "prefill\n\x07")
+    finding = replace(SLOW_GPU, engines=(sick,))
+    parts = tuple(replace(each, engine=sick) for each in FOUND.parts if each.engine == SICK)
+    text = diagnoses_text([replace(FOUND, findings=(finding,), parts=parts)])
+
+    assert text.replace("\n", "").isprintable()
+    assert r"prefill\n\x07 gpu\x1b[2J" in text
