@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from disagg_cluster.deploy.runbook_links import RunbookLinks
+from disagg_cluster.deploy.yaml_text import quoted
 from disagg_cluster.host.files.atomic_write import write_whole
 from disagg_exporter.errors import DisaggError
 
@@ -81,7 +82,7 @@ def grafana_files(
     files[PROVIDER] = yaml.safe_dump(provider, sort_keys=False)
     if datasource is None:
         text = shipped.joinpath(DATASOURCE).read_text(encoding="utf-8")
-        files[DATASOURCE] = _URL.sub(lambda line: f"{line[1]}{json.dumps(prometheus)}", text, 1)
+        files[DATASOURCE] = _URL.sub(lambda line: f"{line[1]}{quoted(prometheus)}", text, 1)
     return files
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from disagg_cluster.deploy.yaml_text import quoted
+from disagg_exporter.errors import escaped
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9._/-]*")
 UNKNOWN_MODEL = "/path/to/a/model"
@@ -33,7 +35,8 @@ def first_node_file(found: MachineFindings, date: str) -> str:
     engine, python = found.pythons[0] if found.pythons else ("vllm", "")
     model = found.models[0] if found.models else UNKNOWN_MODEL
     head = [
-        f"# What disagg-node runs on {found.node}; written by `disagg-node init` on {date}.",
+        f"# What disagg-node runs on {escaped(found.node)}; "
+        f"written by `disagg-node init` on {date}.",
         "# `disagg-node config check` says what is still wrong, `disagg-node start -c` starts it;",
         "# docs/node-file.md explains every key.",
         "",
@@ -61,11 +64,11 @@ def _notes(found: MachineFindings) -> list[str]:
     if not found.pythons:
         notes.append("  # No interpreter with vllm or sglang was found: `python:` has to name one.")
     for kind, python in found.pythons[1:]:
-        notes.append(f"  # Also found: {kind} in {python}")
+        notes.append(f"  # Also found: {kind} in {escaped(python)}")
     if not found.models:
         notes.append("  # `model:` has to name a folder, or a name on the hub.")
     elif len(found.models) > 1:
-        notes.append(f"  # Models in the hub's cache: {', '.join(found.models)}")
+        notes.append(f"  # Models in the hub's cache: {escaped(', '.join(found.models))}")
     return notes
 
 
@@ -104,4 +107,4 @@ def _worker(
 
 def _text(text: str) -> str:
     """Return a YAML text, quoted if needed: also a name that YAML reads as a number or as no."""
-    return text if _PLAIN.fullmatch(text) and ("-" in text or "/" in text) else json.dumps(text)
+    return text if _PLAIN.fullmatch(text) and ("-" in text or "/" in text) else quoted(text)

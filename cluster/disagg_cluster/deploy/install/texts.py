@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from disagg_cluster.config import NodeConfig
+from disagg_cluster.deploy.yaml_text import quoted
 
 _BEYOND_SECONDS = 30
 """Time for the daemon to stop, beyond the longest of its workers."""
@@ -140,6 +140,5 @@ attach: {{}}
 
 def starter_text(node: str, cluster: str = "") -> str:
     """Return the text of a node file for a node of this name."""
-    # YAML reads a JSON string as the same text.
-    named = f"cluster: {json.dumps(cluster)}\n" if cluster else ""
-    return _STARTER.format(node=json.dumps(node), cluster=named)
+    named = f"cluster: {quoted(cluster)}\n" if cluster else ""
+    return _STARTER.format(node=quoted(node), cluster=named)

@@ -24,6 +24,19 @@ def test_the_first_node_file_is_valid_if_its_model_and_python_exist(gpus: int, n
     assert {worker.python for worker in config.workers} == {"/opt/vllm/bin/python"}
 
 
+@pytest.mark.parametrize(
+    "name", ["\U0001f680", "é", "tab\t", 'a "quoted" \\ one', "\x85\u2028\x7f\U000e0001"]
+)
+def test_paths_of_any_characters_are_read_back_unchanged(name: str) -> None:
+    python = f"/opt/{name}/bin/python"
+    found = MachineFindings("gpu-7", (), (("vllm", python),) * 2, (f"/models/{name}", "a\nb"))
+
+    config = parse(first_node_file(found, "2026-11-23"), "node.yaml", ELSEWHERE)
+
+    assert [worker.model for worker in config.workers] == [f"/models/{name}"]
+    assert [worker.python for worker in config.workers] == [python]
+
+
 def test_missing_items_are_marked_by_comments_in_place() -> None:
     text = first_node_file(MachineFindings("gpu-7"), "2026-11-23")
 

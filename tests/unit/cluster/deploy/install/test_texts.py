@@ -116,7 +116,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path, user: str) -> None:
     assert (done.returncode, said) == (0, [])
 
 
-@pytest.mark.parametrize("name", ["gpu-7", 'a "b": c', "on", "7"])
+@pytest.mark.parametrize("name", ["gpu-7", 'a "b": c', "on", "7", "\U0001f680"])
 def test_a_new_node_file_is_valid(name: str) -> None:
     config = parse(starter_text(name, name), "node.yaml")
     assert config.attach is not None, "it measures what it finds before anybody fills it in"
