@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 from click.shell_completion import CompletionItem
 
+from disagg_cluster.cli.number_range import NumberRange
 from disagg_cluster.host.run_dir.layout import RunFolder, possible_run_dirs
 from disagg_exporter.errors import EXIT_INTERRUPTED, DisaggError
 
@@ -271,7 +272,7 @@ def resume(worker: str | None, daemon: DaemonClient, as_json: bool) -> None:
 @click.option(
     "--timeout",
     "timeout_seconds",
-    type=click.FloatRange(min=0, min_open=True, max=86_400),
+    type=NumberRange(min=0, min_open=True, max=86_400),
     metavar="SECONDS",
     help="Stop waiting after this time; the restart goes on.  [default: its deadlines]",
 )

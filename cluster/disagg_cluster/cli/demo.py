@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.devices import opened_devices
+from disagg_cluster.cli.number_range import NumberRange
 from disagg_cluster.cli.start import (
     LinkChoice,
     ListenChoice,
@@ -36,7 +37,7 @@ _USUAL_ADDRESS = "127.0.0.1:9847"
 
 
 @click.command
-@click.option("--seconds", type=click.FloatRange(min=1), help="Stop after this long.")
+@click.option("--seconds", type=NumberRange(min=1), help="Stop after this long.")
 @click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
 @listen_options
 @link_options

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
+from disagg_cluster.cli.number_range import NumberRange
 from disagg_cluster.cli.prometheus_access import (
     DEFAULT_URL,
     access_of,
@@ -37,7 +38,7 @@ class ReportError(DisaggError):
     help="A Prometheus with our rules, or a server with its API.",
 )
 @click.option("--cluster", help="Only this cluster.  [default: all of them, added up]")
-@click.option("--gpu-hour-price", type=click.FloatRange(min=0), help="Price of a GPU hour.")
+@click.option("--gpu-hour-price", type=NumberRange(min=0), help="Price of a GPU hour.")
 @click.option("--currency", default="USD", show_default=True, help="Currency of that price.")
 @header_option
 @http_config_option

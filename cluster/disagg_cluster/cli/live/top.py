@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from disagg_cluster.cli import daemon_page
+from disagg_cluster.cli.number_range import NumberRange
 from disagg_cluster.cli.prometheus_access import access_of, header_option, named_prometheus
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _EXIT_INTERRUPTED = 128
 @click.option(
     "--interval",
     "interval_seconds",
-    type=click.FloatRange(0.5, 60),
+    type=NumberRange(0.5, 60),
     metavar="SECONDS",
     help="Time between updates.  [default: 2; with --prometheus 5]",
 )

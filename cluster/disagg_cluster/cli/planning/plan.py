@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from disagg_cluster.cli.number_range import NumberRange
 from disagg_cluster.cli.planning.load_source import LoadSource, source_options
 from disagg_cluster.cli.planning.planned_load import read_planned_load
 from disagg_cluster.cli.planning.plot_option import plot_option, print_plot
@@ -33,20 +33,6 @@ config_option = click.option(
     help="The planner file: targets, workers, available GPUs and their prices; "
     "docs/planner.md has one.",
 )
-
-
-class NumberRange(click.FloatRange):
-    """A range that also rejects NaN, which no comparison finds outside."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """As any range, and reject NaN."""
-        number: float = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value} is not a number.", param, ctx)
-        return number
-
 
 FACTOR = NumberRange(min=0, max=1000, min_open=True)
 """A factor for a load or a length."""

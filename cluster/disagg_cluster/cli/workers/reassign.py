@@ -14,10 +14,11 @@ from disagg_cluster.cli.control import (
     reply_value,
     worker_names,
 )
+from disagg_cluster.cli.number_range import NumberRange
 
 _PATIENCE_SECONDS = 10.0
 
-_SECONDS = click.FloatRange(min=0, min_open=True, max=86_400)
+_SECONDS = NumberRange(min=0, min_open=True, max=86_400)
 
 
 @click.command

@@ -234,6 +234,27 @@ def test_an_error_that_quotes_a_server_does_not_command_the_terminal(
     assert run("fail") == (1, "", told)
 
 
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "report --gpu-hour-price",
+        "top --once --interval",
+        "demo --seconds",
+        "restart w --timeout",
+        "drain w --timeout",
+        "reassign w --role decode --deadline",
+        "separation -c planner.yaml --load",
+    ],
+)
+def test_what_is_no_finite_number_is_bad_usage(command: str, value: str) -> None:
+    """No comparison finds NaN outside of a range, and JSON has neither."""
+    code, _, err = run(*command.split(), value)
+
+    assert code == 2
+    assert f"{value} is not " in err
+
+
 def test_ctrl_c_ends_a_command_with_exit_code_130(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
