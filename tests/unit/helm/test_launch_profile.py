@@ -9,6 +9,7 @@ import yaml
 
 from support.chart import (
     LAUNCH,
+    containers,
     env_of,
     node_file_maps,
     node_files,
@@ -75,6 +76,25 @@ def test_a_changed_node_file_is_a_new_config_map_and_the_old_one_is_kept() -> No
     assert before["metadata"]["name"] != after["metadata"]["name"]
     assert after["immutable"] is True
     assert after["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+@pytest.mark.parametrize(
+    ("own", "image"),
+    [
+        ({"tag": "2"}, "common:2"),
+        ({"repository": "own"}, "own:1"),
+        ({"pullPolicy": "Always"}, f"common@sha256:{'a' * 64}"),
+        ({"digest": f"sha256:{'b' * 64}"}, f"common@sha256:{'b' * 64}"),
+    ],
+)
+def test_an_image_of_a_group_is_not_the_common_digest(own: dict[str, str], image: str) -> None:
+    values = copy.deepcopy(values_of("launch-eight-gpus"))
+    values["image"] = {"repository": "common", "tag": "1", "digest": f"sha256:{'a' * 64}"}
+    [group] = values["launch"]["groups"].values()
+    group["image"] = own
+
+    [pod] = pods(render(values)).values()
+    assert {each["image"] for each in containers(pod)} == {image}
 
 
 def test_pod_settings_of_a_group_override_the_common_ones() -> None:
