@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,20 +59,25 @@ class RemoteDaemon:
     token_file: Path | None = None
 
     def ask(
-        self, request: ControlRequest, _patience_seconds: float | None = None
+        self, request: ControlRequest, patience_seconds: float | None = None
     ) -> Iterator[ControlReply]:
         """Yields the replies to a request as they arrive; the last one is final.
+
+        Args:
+            request: The request to send.
+            patience_seconds: How long the daemon may be silent; as for `client.ask`.
 
         Raises:
             NoDaemonError: Nothing answers there, or it refuses the connection.
             MayNotAskError: The token is missing or wrong.
-            BrokenOffError: The connection ended without a final reply.
+            BrokenOffError: It is silent for too long, or the connection ended without a final
+                reply.
             CredentialsError: A file cannot be read, or grpcio is not installed.
         """
         grpc, begun = _grpc(), False
         try:
             with grpc.secure_channel(self.address, self._credentials(), _OPTIONS) as channel:
-                for reply in self._asked(channel, request):
+                for reply in self._asked(channel, request, patience_seconds):
                     begun = True
                     yield reply
         except grpc.RpcError as error:
@@ -80,13 +86,17 @@ class RemoteDaemon:
             why = f"what answers at {self.address} is no disagg-node: {error}"
             raise BrokenOffError(why) from None
 
-    def _asked(self, channel: grpc.Channel, request: ControlRequest) -> Iterator[ControlReply]:
+    def _asked(
+        self, channel: grpc.Channel, request: ControlRequest, patience_seconds: float | None
+    ) -> Iterator[ControlReply]:
         method, data = METHODS[name_of(request.verb)], encode_call(request)
         token = () if self.token_file is None else (("authorization", self._token()),)
         if method.streams:
             call = channel.unary_stream(method.path)
             answers = call(data, timeout=request.deadline_seconds, metadata=token)
-            yield from map(decode_answer, answers)
+            first_seconds = patience_seconds or answer_seconds(request.verb)
+            for answer in self._in_time(answers, first_seconds, patience_seconds):
+                yield decode_answer(answer)
             return
         once, seconds = channel.unary_unary(method.path), request.deadline_seconds
         answer = once(data, timeout=seconds or answer_seconds(request.verb), metadata=token)
@@ -94,6 +104,42 @@ class RemoteDaemon:
             yield from decode_status(answer, request.id)
         else:
             yield decode_answer(answer)
+
+    def _in_time(
+        self, answers: Any, first_seconds: float, further_seconds: float | None
+    ) -> Iterator[bytes]:
+        """Yield a stream's answers while the daemon is not silent for too long.
+
+        A deadline of the call would end the whole stream, and tell the daemon to.
+        """
+        silent = threading.Event()
+        seconds: float | None = first_seconds
+
+        def end() -> None:
+            silent.set()
+            answers.cancel()
+
+        while True:
+            timer = None if seconds is None else threading.Timer(seconds, end)
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            try:
+                answer = next(answers, None)
+            except Exception:
+                if not silent.is_set():
+                    raise
+                raise self._silence() from None
+            finally:
+                if timer is not None:
+                    timer.cancel()
+            if answer is None:
+                return
+            yield answer
+            seconds = further_seconds
+
+    def _silence(self) -> BrokenOffError:
+        return BrokenOffError(f"the daemon at {self.address} does not answer in time")
 
     def _complaint(self, error: Any, request: ControlRequest, *, begun: bool) -> ControlReply:
         """The reply that came with an error; raises if the daemon sent none.
@@ -107,7 +153,7 @@ class RemoteDaemon:
         match code:
             case "DEADLINE_EXCEEDED" if request.deadline_seconds is None:
                 # This is our own limit for the first reply.
-                raise BrokenOffError(f"the daemon at {self.address} does not answer in time")
+                raise self._silence()
             case "DEADLINE_EXCEEDED":
                 text, way_out = "not done in time; it goes on", "disagg-node status shows it"
                 return ControlReply(request.id, ReplyOutcome.TIMEOUT, text, way_out)

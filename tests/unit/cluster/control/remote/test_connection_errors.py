@@ -5,15 +5,28 @@ from __future__ import annotations
 import asyncio
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trustme
 
-from disagg_cluster.control.client import MayNotAskError, NoDaemonError, new_request
-from disagg_cluster.control.messages import DaemonStatus
+from disagg_cluster.control.client import (
+    BrokenOffError,
+    MayNotAskError,
+    NoDaemonError,
+    new_request,
+)
+from disagg_cluster.control.messages import (
+    ControlReply,
+    DaemonStatus,
+    ReplyOutcome,
+    RestartWorker,
+    Verb,
+    WatchStatus,
+)
+from disagg_cluster.control.remote import grpc_client
 from disagg_cluster.control.remote.connection_errors import CredentialsError, unavailable_reason
 from disagg_cluster.control.remote.grpc_client import RemoteDaemon
 from disagg_cluster.control.remote.token_file import TokenFile
@@ -42,13 +55,18 @@ def certified() -> Access:
     return Access(tls=context)
 
 
-def complaint(served: Served, asked: RemoteDaemon) -> DisaggError:
+def complaint(
+    served: Served,
+    asked: RemoteDaemon,
+    verb: Verb = DaemonStatus(),  # noqa: B008 # frozen
+    patience_seconds: float | None = None,
+) -> DisaggError:
     """What is said to who asks a daemon so; `{port}` in the address is the daemon's."""
     asked = replace(asked, address=asked.address.format(port=served.port))
 
     async def run() -> None:
         async with served.serving():
-            await asyncio.to_thread(lambda: list(asked.ask(new_request(DaemonStatus()))))
+            await asyncio.to_thread(lambda: list(asked.ask(new_request(verb), patience_seconds)))
 
     with pytest.raises(DisaggError) as told:
         asyncio.run(run())
@@ -82,6 +100,43 @@ def test_a_failed_connection_is_reported_with_its_reason(
     assert why in str(told)
     assert "{" not in str(told)
     assert "last error" not in str(told)
+
+
+@pytest.mark.parametrize("verb", [RestartWorker("w"), WatchStatus(), DaemonStatus()])
+def test_a_daemon_that_accepts_a_call_and_is_silent_is_not_waited_for(
+    folder: Path, verb: Verb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object) -> AsyncIterator[ControlReply]:
+        await asyncio.Event().wait()
+        yield ControlReply("", ReplyOutcome.DONE)
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(grpc_client, "answer_seconds", lambda _verb: 0.5)
+    served = Served(folder, certified())
+    monkeypatch.setattr(served.core, "answer", never)
+    ours = Path("cert.pem"), Path("key.pem")
+
+    told = complaint(served, RemoteDaemon(HERE, Path("ca.pem"), *ours), verb)
+
+    assert isinstance(told, BrokenOffError)
+    assert "does not answer in time" in str(told)
+
+
+def test_a_watched_daemon_that_falls_silent_is_not_waited_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def once(*_: object) -> AsyncIterator[ControlReply]:
+        yield ControlReply("", ReplyOutcome.CURRENT)
+        await asyncio.Event().wait()
+
+    monkeypatch.chdir(folder)
+    served = Served(folder, certified())
+    monkeypatch.setattr(served.core, "answer", once)
+    asked = RemoteDaemon(HERE, Path("ca.pem"), Path("cert.pem"), Path("key.pem"))
+
+    told = complaint(served, asked, WatchStatus(), patience_seconds=0.5)
+
+    assert "does not answer in time" in str(told)
 
 
 def test_a_certificate_for_another_host_name_is_reported() -> None:
