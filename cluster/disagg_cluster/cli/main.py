@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem
 
 from disagg_exporter import __version__
 from disagg_exporter.errors import EXIT_INTERRUPTED, DisaggError, escaped_lines
@@ -141,35 +142,6 @@ _TUNE = LazyGroup(
     help="Probe an engine for its best limits: few probes, and none while it serves users.",
 )
 
-_INSTALL_SCRIPT = {
-    "bash": "disagg-node completion bash > ~/.local/share/bash-completion/completions/disagg-node",
-    "zsh": "disagg-node completion zsh > ~/.zfunc/_disagg-node  "
-    "(with fpath+=~/.zfunc before compinit in ~/.zshrc)",
-    "fish": "disagg-node completion fish > ~/.config/fish/completions/disagg-node.fish",
-}
-
-
-@click.command
-@click.argument("shell", type=click.Choice(list(_INSTALL_SCRIPT)), required=False)
-@click.pass_context
-def completion(ctx: click.Context, shell: str | None) -> None:
-    """Print the completion script of a shell.
-
-    SHELL defaults to your login shell.
-    """
-    shell = shell or Path(os.environ.get("SHELL", "")).name
-    kind = get_completion_class(shell)
-    if kind is None or shell not in _INSTALL_SCRIPT:
-        raise click.UsageError(f"say for which shell: {', '.join(_INSTALL_SCRIPT)}")
-    root = ctx.find_root().command
-    script = kind(root, {}, "disagg-node", "_DISAGG_NODE_COMPLETE").source()
-    head, _, rest = script.strip().partition("\n")
-    comment = f"# To install: {_INSTALL_SCRIPT[shell]}"
-    # zsh expects #compdef in the first line.
-    lines = [head, comment, rest] if head.startswith("#") else [comment, head, rest]
-    click.echo("\n".join(lines))
-
-
 _ROWS = {
     name: LazyCommand(command, text)
     for name, command, text in (
@@ -224,7 +196,11 @@ _ROWS = {
             "Name the engine that delays first tokens, and why.",
         ),
         ("planner", "planning.planner:planner", "Forecast for a whole cluster, as a service."),
-        ("completion", completion, "Print the completion script of a shell."),
+        (
+            "completion",
+            "installing.completion:completion",
+            "Print the completion script of a shell.",
+        ),
     )
 }
 
@@ -234,6 +210,7 @@ class _Main(LazyGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         ctx.color = _forced_colour(os.environ)
+        _write_any_character()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -249,6 +226,13 @@ class _Main(LazyGroup):
             message = _hint(error) or error.message
             error.message = _shown(message)  # type: ignore[misc] # final, but read only by what shows it
             raise
+
+
+def _write_any_character() -> None:
+    """Write `?` for what the locale's encoding lacks, such as a progress bar in a log."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
 
 
 def _forced_colour(environ: Mapping[str, str]) -> bool | None:

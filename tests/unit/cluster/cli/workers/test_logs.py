@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import subprocess
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -92,6 +95,23 @@ def test_an_unknown_worker_is_answered_with_the_names_of_the_workers(log: Path) 
 
     assert (code, out) == (1, "")
     assert err == "disagg-node: no log of 'decode0': did you mean decode-0? there are decode-0\n"
+
+
+def test_characters_that_the_locale_lacks_are_written_as_question_marks(log: Path) -> None:
+    log.write_text("Loading: 40%|████ ü\n")
+    command = [sys.executable, "-m", "disagg_cluster.cli", "logs", log.stem]
+    command += ["--run-dir", str(log.parents[1])]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+
+    shown = subprocess.run(
+        [*command, "--run-dir", str(log.parents[1])],
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+
+    assert (shown.returncode, shown.stderr) == (0, b"")
+    assert shown.stdout.decode("latin-1") == "Loading: 40%|???? ü\n"
 
 
 def test_a_path_outside_the_log_folder_is_refused(log: Path) -> None:
