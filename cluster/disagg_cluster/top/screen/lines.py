@@ -92,7 +92,8 @@ def folded(line: Line, width: int) -> list[Line]:
     indent = width_of(head)
     if indent > width // 2:
         return [line]
-    first, *more = textwrap.wrap(last.text, width - indent)
+    # Blanks alone, such as an empty last cell of a wide table, are no line.
+    first, *more = textwrap.wrap(last.text, width - indent) or [""]
     return [
         (*head, Span(first, last.style)),
         *((Span(" " * indent), Span(piece, last.style)) for piece in more),

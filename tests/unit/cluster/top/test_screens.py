@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.cells import cell_len
 
@@ -72,3 +74,15 @@ def test_unknown_values_are_shown_as_a_hyphen_and_never_as_0() -> None:
         if plain(line).startswith("10.0.0.7")
     )
     assert row.split()[2:10] == ["-"] * 8
+
+
+def test_a_long_reason_beside_an_empty_one_is_wrapped() -> None:
+    view = top_screens.failed_node()
+    first, second = view.workers
+    why = "ended unasked by signal 9 (Killed): the limit of its control group was exceeded " * 2
+    told = replace(first, reason=why), replace(second, reason="", next_start_seconds=None)
+
+    shown = screen(replace(view, workers=told), Controls(), 120, None, UNICODE)
+
+    said = " ".join(" ".join(map(plain, shown)).split())
+    assert why.strip() in said
