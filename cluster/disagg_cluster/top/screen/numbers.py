@@ -6,7 +6,9 @@ import time
 
 ABSENT = "-"
 _GIB = 1 << 30
-_UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_ROUNDED_UP = 0.9995
+"""From this part of a unit on, three digits show a whole one."""
 
 
 def percent(ratio: float | None) -> str:
@@ -19,8 +21,8 @@ def count(value: float | None) -> str:
     if value is None:
         return ABSENT
     for unit, letter in _UNITS:
-        if value >= 9999.5 and value >= unit:
-            return f"{value / unit:.3g}{letter}" if value < 999.5 * unit else f"{value:.2g}"
+        if value >= 9999.5 and value >= _ROUNDED_UP * unit:
+            return f"{value / unit:.3g}{letter}"
     return f"{value:.0f}"
 
 

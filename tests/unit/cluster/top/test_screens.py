@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from disagg_cluster.top.screen.controls import Controls, ScreenPage
 from disagg_cluster.top.screen.lines import ASCII, UNICODE, plain, width_of
+from disagg_cluster.top.screen.numbers import count
 from disagg_cluster.top.screen.screen import LEAST_WIDTH, screen
 from support import top_looks, top_screens
 
@@ -86,3 +87,18 @@ def test_a_long_reason_beside_an_empty_one_is_wrapped() -> None:
 
     said = " ".join(" ".join(map(plain, shown)).split())
     assert why.strip() in said
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (9999, "9999"),
+        (10_000, "10k"),
+        (999_499, "999k"),
+        (999_500, "1M"),
+        (1.25e9, "1.25G"),
+        (999.6e9, "1T"),
+    ],
+)
+def test_a_count_has_at_most_four_digits_and_a_unit(value: float, text: str) -> None:
+    assert count(value) == text
