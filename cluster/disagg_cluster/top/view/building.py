@@ -17,8 +17,8 @@ from disagg_cluster.top.view.planned import advised_moves, bottleneck_rows, move
 from disagg_cluster.top.view.pools import models_of
 from disagg_cluster.top.view.rates import (
     arrivals_per_second,
-    increase_rate,
-    p95_between,
+    p95_since,
+    tokens_per_second,
     users_first_token_p95,
 )
 from disagg_cluster.top.view.reading_history import ReadingHistory
@@ -65,15 +65,17 @@ def view_of(
     title: str, links: Links, readings: ReadingHistory, unanswered: str = ""
 ) -> TerminalView:
     """The view of the latest reading, with rates from earlier ones."""
-    reading, before = readings.newest, readings.earlier
+    reading = readings.newest
     if reading is None:
         return empty_view(title, links, 0.0, unanswered)
     lines = readings.timelines
     times = {gpu.key: time for gpu in reading.gpus if (time := lines[gpu.key].last(WINDOW_SECONDS))}
     marks = [gpu.watermark for gpu in reading.gpus if gpu.watermark is not None]
     whole_history = history([lines[gpu.key] for gpu in reading.gpus])
-    earlier = {engine.key: engine for engine in before.engines} if before else {}
-    passed = reading.at_seconds - before.at_seconds if before else 0.0
+    engines_before = [
+        (each.at_seconds, {engine.key: engine for engine in each.engines})
+        for each in readings.before_newest
+    ]
     states = {worker.key: worker for worker in reading.workers}
     return replace(
         empty_view(title, links, reading.at_seconds, unanswered),
@@ -103,7 +105,12 @@ def view_of(
         ),
         models=models_of(reading),
         engines=tuple(
-            _engine(engine, earlier.get(engine.key), passed, states.get(engine.key), reading)
+            _engine(
+                engine,
+                [(at, each[engine.key]) for at, each in engines_before if engine.key in each],
+                states.get(engine.key),
+                reading,
+            )
             for engine in reading.engines
         ),
         workers=tuple(_worker(worker, reading.at_seconds) for worker in reading.workers),
@@ -126,15 +133,12 @@ def _nodes(reading: LiveReading, lines: Mapping[tuple[str, str], GpuTimeline]) -
 
 def _engine(
     engine: EngineReading,
-    before: EngineReading | None,
-    passed_seconds: float,
+    before: Sequence[tuple[float, EngineReading]],
     worker: WorkerReading | None,
     reading: LiveReading,
 ) -> LiveEngineRow:
     shown = _worker(worker, reading.at_seconds) if worker is not None else None
     indices = {gpu.key: gpu.index or gpu.gpu for gpu in reading.gpus}
-    tokens = sum(engine.tokens.values()) if engine.tokens else None
-    tokens_before = sum(before.tokens.values()) if before and before.tokens else None
     return LiveEngineRow(
         node=engine.node,
         engine=engine.engine,
@@ -148,13 +152,9 @@ def _engine(
         running=engine.running,
         waiting=_waiting(engine),
         kv_used_ratio=engine.kv_used_ratio,
-        first_token_p95_seconds=p95_between(engine.first_token, before.first_token)
-        if before
-        else None,
-        between_tokens_p95_seconds=p95_between(engine.between_tokens, before.between_tokens)
-        if before
-        else None,
-        tokens_per_second=increase_rate(tokens, tokens_before, passed_seconds),
+        first_token_p95_seconds=p95_since(engine, before, lambda each: each.first_token),
+        between_tokens_p95_seconds=p95_since(engine, before, lambda each: each.between_tokens),
+        tokens_per_second=tokens_per_second(engine, before, reading.at_seconds),
         used_ratio=engine.used_ratio,
         bound=engine.bound,
         method=engine.method,

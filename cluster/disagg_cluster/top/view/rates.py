@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from disagg_cluster.top.readings.values import LiveReading
+from disagg_cluster.top.readings.values import EngineReading, LiveReading
 from disagg_cluster.top.view.reading_history import LEAST_RATE_SECONDS
 from disagg_exporter.model import Histogram
 from disagg_exporter.model.waits import merged, quantile, since
@@ -12,18 +12,29 @@ from disagg_exporter.model.waits import merged, quantile, since
 _PART = 0.95
 
 
-def increase_rate(value: float | None, before: float | None, seconds: float) -> float | None:
-    """A counter's increase per second; a decrease means a restart at 0."""
-    if value is None or before is None or seconds < LEAST_RATE_SECONDS:
+def tokens_per_second(
+    engine: EngineReading, before: Sequence[tuple[float, EngineReading]], now_seconds: float
+) -> float | None:
+    """Tokens of an engine, since the oldest of its earlier readings that has any."""
+    known = next(((at, each) for at, each in before if each.tokens), None)
+    if known is None or not engine.tokens:
         return None
-    return (value - before if value >= before else value) / seconds
+    at, each = known
+    return _increase_rate(sum(engine.tokens.values()), sum(each.tokens.values()), now_seconds - at)
 
 
-def p95_between(later: Histogram | None, earlier: Histogram | None) -> float | None:
-    """The 95th percentile of latencies between two readings; None if there were none."""
-    if later is None:
-        return None
-    return quantile(later if earlier is None else since(later, earlier), _PART)
+def p95_since(
+    engine: EngineReading,
+    before: Sequence[tuple[float, EngineReading]],
+    waits_of: Callable[[EngineReading], Histogram | None],
+) -> float | None:
+    """The 95th percentile of an engine's latencies, likewise; None if there were none.
+
+    Those of another role are of other tokens.
+    """
+    found = (waits_of(each) for _, each in before if each.role == engine.role)
+    later, known = waits_of(engine), next((each for each in found if each is not None), None)
+    return None if later is None or known is None else quantile(since(later, known), _PART)
 
 
 def arrivals_per_second(earlier: Sequence[LiveReading], newest: LiveReading) -> float | None:
@@ -37,7 +48,7 @@ def _arrival_rates(earlier: Sequence[LiveReading], newest: LiveReading) -> Itera
         known = next((each for each in earlier if key in each.arrivals), None)
         if known is not None:
             passed = newest.at_seconds - known.at_seconds
-            yield increase_rate(value, known.arrivals[key], passed)
+            yield _increase_rate(value, known.arrivals[key], passed)
 
 
 def users_first_token_p95(earlier: Sequence[LiveReading], newest: LiveReading) -> float | None:
@@ -50,3 +61,10 @@ def users_first_token_p95(earlier: Sequence[LiveReading], newest: LiveReading) -
         if known is not None:
             waits.append(since(later, known[key]))
     return quantile(merged(waits), _PART)
+
+
+def _increase_rate(value: float, before: float, seconds: float) -> float | None:
+    """A counter's increase per second; a decrease means a restart at 0."""
+    if seconds < LEAST_RATE_SECONDS:
+        return None
+    return (value - before if value >= before else value) / seconds

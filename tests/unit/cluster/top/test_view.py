@@ -162,6 +162,31 @@ def test_an_engine_with_a_changed_role_has_the_latency_of_its_current_role() -> 
     assert view.engines[0].first_token_p95_seconds == pytest.approx(1.5)
 
 
+def engine_at(second: int, role: str, **more: int | None) -> tuple[looks.Rows, float]:
+    rows = looks.a_node()
+    looks.add_engine(rows, "engine-0", role, **more)  # type: ignore[arg-type] # counts
+    return rows, looks.AT + second
+
+
+def test_latencies_of_an_engines_life_are_not_those_of_the_last_minute() -> None:
+    """Its page was not read at first; it has served for days."""
+    readings = [
+        engine_at(0, "decode"),
+        engine_at(10, "decode", waits=10_000, tokens=90_000),
+        engine_at(20, "decode", waits=10_000, tokens=90_500),
+    ]
+    found = [looks.viewed(readings[: count + 1]).engines[0] for count in (1, 2)]
+
+    assert [each.first_token_p95_seconds for each in found] == [None, None]
+    assert [each.tokens_per_second for each in found] == [None, 50]
+
+
+def test_latencies_of_different_roles_are_not_subtracted() -> None:
+    view = looks.viewed([engine_at(0, "prefill", waits=900), engine_at(10, "decode", waits=100)])
+
+    assert view.engines[0].first_token_p95_seconds is None
+
+
 def test_recorded_cluster_verdicts_override_those_of_the_nodes() -> None:
     rows = looks.serving(8, 2, looks.AT)
     name = "cluster_model_namespace:disagg_fullest_pool:ratio"
