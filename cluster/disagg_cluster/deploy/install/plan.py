@@ -131,8 +131,8 @@ def manifest(steps: Iterable[FileChange], before: Mapping[str, str]) -> dict[str
 
 
 def digest(text: str) -> str:
-    """Return the digest by which a text is recognised."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Return the digest by which a text is recognised, also one that is not in UTF-8."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
 
 
 def _step(file: DesiredFile, there: str | None, written: str | None, force: bool) -> FileChange:

@@ -29,6 +29,7 @@ def action(there: str | None, wanted: str, written: str | None = None, force: bo
         ("theirs", "new", "old", False, "keep"),
         ("theirs", "new", None, False, "keep"),
         ("theirs", "new", "old", True, "replace"),
+        (b"\xe4".decode(errors="surrogateescape"), "new", "old", False, "keep"),
         ("old", "new", "old", True, "update"),
     ],
 )
