@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _COMPLETION = b'{"version":1,"id":"completion","verb":"status"}\n'
 _COMPLETION_SECONDS = 1.0
+_EXIT_BAD_USAGE = 2
 _MOST_COMPLETION_BYTES = 4 * 1024 * 1024
 
 
@@ -178,6 +179,8 @@ def exit_code(outcome: ReplyOutcome) -> int:
             return EXIT_REFUSED
         case ReplyOutcome.TIMEOUT:
             return EXIT_TIMEOUT
+        case ReplyOutcome.INVALID:
+            return _EXIT_BAD_USAGE
         case _:
             return 1
 

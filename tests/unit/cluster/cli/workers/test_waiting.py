@@ -1,4 +1,4 @@
-"""What a person is told who waits for a change no longer."""
+"""How a request for a change ends, and what a person is told who waits for it no longer."""
 
 from __future__ import annotations
 
@@ -42,3 +42,31 @@ def test_ctrl_c_while_waiting_exits_and_explains_what_happens_to_the_change(
 
     assert ended.value.exit_code == 130
     assert told in capsys.readouterr().err.splitlines()[-1]
+
+
+class Answering:
+    """A daemon with one answer."""
+
+    def __init__(self, outcome: ReplyOutcome) -> None:
+        self._outcome = outcome
+
+    def ask(
+        self, request: ControlRequest, _patience_seconds: float | None = None, /
+    ) -> Iterator[ControlReply]:
+        yield ControlReply(request.id, self._outcome, "d0: so")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [
+        (ReplyOutcome.FAILED, 1),
+        (ReplyOutcome.INVALID, 2),
+        (ReplyOutcome.REFUSED, 3),
+        (ReplyOutcome.TIMEOUT, 5),
+    ],
+)
+def test_the_exit_code_is_that_of_the_outcome(outcome: ReplyOutcome, code: int) -> None:
+    with pytest.raises(click.exceptions.Exit) as ended:
+        carry_out(Answering(outcome), new_request(RestartWorker("d0")), as_json=False)
+
+    assert ended.value.exit_code == code
