@@ -186,8 +186,9 @@ def exit_code(outcome: ReplyOutcome) -> int:
 
 
 def reply_value(reply: ControlReply) -> dict[str, object]:
-    """A reply for programs, without empty fields."""
-    return {key: value for key, value in asdict(reply).items() if value not in ("", (), None)}
+    """A reply for programs, as on the wire: without empty fields, and with `final`."""
+    whole = asdict(reply) | {"final": reply.outcome.final}
+    return {key: value for key, value in whole.items() if value not in ("", (), None)}
 
 
 def worker_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import click
@@ -45,15 +46,16 @@ def test_ctrl_c_while_waiting_exits_and_explains_what_happens_to_the_change(
 
 
 class Answering:
-    """A daemon with one answer."""
+    """A daemon with these answers."""
 
-    def __init__(self, outcome: ReplyOutcome) -> None:
-        self._outcome = outcome
+    def __init__(self, *outcomes: ReplyOutcome) -> None:
+        self._outcomes = outcomes
 
     def ask(
         self, request: ControlRequest, _patience_seconds: float | None = None, /
     ) -> Iterator[ControlReply]:
-        yield ControlReply(request.id, self._outcome, "d0: so")
+        for outcome in self._outcomes:
+            yield ControlReply(request.id, outcome, "d0: so")
 
 
 @pytest.mark.parametrize(
@@ -70,3 +72,16 @@ def test_the_exit_code_is_that_of_the_outcome(outcome: ReplyOutcome, code: int) 
         carry_out(Answering(outcome), new_request(RestartWorker("d0")), as_json=False)
 
     assert ended.value.exit_code == code
+
+
+def test_json_says_of_each_answer_whether_it_is_the_last(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    daemon = Answering(ReplyOutcome.PROGRESS, ReplyOutcome.DONE)
+    carry_out(daemon, new_request(RestartWorker("d0")), as_json=True)
+
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["outcome"], each["final"]) for each in told] == [
+        ("progress", False),
+        ("done", True),
+    ]
