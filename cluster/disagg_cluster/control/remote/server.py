@@ -156,9 +156,10 @@ class ControlServer:
         connection.calls += 1
         # The token was checked before the call got here.
         if not self._connections.trust(connection):
-            self._core.count("unknown", "busy", RefusalReason.TOO_MANY)
-            why = "too many clients are connected"
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+            reason, why = RefusalReason.TOO_MANY, "too many clients are connected"
+            self._core.count("unknown", "busy", reason)
+            refused = ReplyOutcome.REFUSED
+            await _abort(context, ControlReply("", refused, why, "try again", reason=reason))
         return connection
 
     def _health_handler(self) -> grpc.RpcMethodHandler:

@@ -29,6 +29,7 @@ from disagg_cluster.control.messages import (
 )
 from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
 from disagg_cluster.control.remote.coding import METHODS, SERVICE, decode_answer, encode_call
+from disagg_cluster.control.remote.connections import ClientConnections
 from disagg_cluster.lifecycle.state import WorkerState
 from support.grpc_control import READY, Served, client
 
@@ -230,6 +231,24 @@ def test_malformed_calls_are_refused_and_counted_and_others_are_answered(folder:
     played(served, story)
     # Unknown methods are logged together, once their client has disconnected.
     assert served.core.refusals["not_understood"] == 5
+
+
+def test_a_client_beyond_the_limit_is_refused_with_a_reply(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The proxy admits it, and the server finds all places taken, as with a token.
+    places = iter((True, False))
+    monkeypatch.setattr(ClientConnections, "trust", lambda *_: next(places))
+    served = Served(folder)
+
+    async def story() -> None:
+        async with client(served.here) as asked:
+            code, reply = await asked.refused(new_request(PauseWorkers("w")))
+            assert code == "RESOURCE_EXHAUSTED"
+            assert reply is not None
+            assert (reply.outcome, reply.reason) == (ReplyOutcome.REFUSED, "too_many")
+
+    played(served, story)
 
 
 @pytest.mark.parametrize(
