@@ -21,6 +21,7 @@ from disagg_cluster.inspect.report.past import (
     RuleSeries,
 )
 from disagg_cluster.prometheus.prometheus_api import Prometheus, Samples
+from disagg_cluster.prometheus.promql import matcher
 from disagg_exporter.errors import DisaggError
 
 if TYPE_CHECKING:
@@ -156,8 +157,7 @@ class Reader:
     def _selector(self, name: str, *matchers: str) -> str:
         asked = list(matchers)
         if self._cluster is not None:
-            quoted = self._cluster.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            asked.append(f'cluster="{quoted}"')
+            asked.append(matcher("cluster", self._cluster))
         return f"{name}{{{','.join(asked)}}}"
 
     def _why_nothing(self, period: Period) -> str:

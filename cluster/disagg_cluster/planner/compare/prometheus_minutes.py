@@ -18,6 +18,7 @@ from disagg_cluster.planner.history.range_reader import (
     RangeReader,
     spans,
 )
+from disagg_cluster.prometheus.promql import matcher
 
 _FIRST_TOKEN = "cluster_model_namespace:disagg_request_time_to_first_token_seconds_bucket:rate5m"
 _FORMER_FIRST_TOKEN = "cluster_model_namespace:disagg_request_time_to_first_token_bucket:rate5m"
@@ -71,7 +72,7 @@ class PrometheusMinutes:
         )
 
     def _queries(self, cluster: str | None) -> dict[str, str]:
-        of_model = () if self.model_name is None else (f'model_name="{_quoted(self.model_name)}"',)
+        of_model = () if self.model_name is None else (matcher("model_name", self.model_name),)
         source = SampleSource(cluster)
         engines = f"max by (cluster, node, engine) ({source.of('disagg_engine_info', *of_model)})"
 
@@ -111,7 +112,3 @@ def _buckets(found: Found, steps: int) -> tuple[tuple[float, ...], Floats]:
         return (), np.empty((0, steps))
     bounds = tuple(sorted(by_bound))
     return bounds, np.array([by_bound[bound] for bound in bounds])
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

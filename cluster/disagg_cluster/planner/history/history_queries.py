@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from disagg_cluster.prometheus.promql import matcher
+
 RECORDED_EVERY_SECONDS = 60.0
 """How often the rules are evaluated, and the window of their rates."""
 
@@ -30,8 +32,7 @@ class SampleSource:
         """Selector of the matching samples of a family."""
         selected = [*matchers]
         if self.cluster is not None:
-            quoted = self.cluster.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            selected.append(f'cluster="{quoted}"')
+            selected.append(matcher("cluster", self.cluster))
         return f"{family}{{{','.join(selected)}}}" if selected else family
 
     def rate(self, family: str, *matchers: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from disagg_cluster.prometheus.prometheus_api import Prometheus, Samples
+from disagg_cluster.prometheus.promql import matcher
 from disagg_cluster.top.readings.parsing import reading_of
 from disagg_cluster.top.readings.series import (
     ALERTS,
@@ -144,4 +144,4 @@ def _selector(names: Sequence[str], labels: Mapping[str, str]) -> str:
 
 
 def _matchers(labels: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items())
+    return ",".join(matcher(name, value) for name, value in labels.items())

@@ -113,13 +113,13 @@ def test_a_prometheus_gives_rates_and_time_without_a_wait() -> None:
 
 def test_queries_select_the_chosen_cluster_and_node() -> None:
     prometheus = ScriptedPrometheus({}, two_nodes(looks.AT))
-    source = source_of(prometheus, cluster="blue", node='a"b')
+    source = source_of(prometheus, cluster="blue\U0001f680", node='a"b')
     source.past()
     source.earlier()
 
     source.read()
 
-    assert prometheus.asked[-1].count('cluster="blue"') == 3  # nodes, planner, alerts
+    assert prometheus.asked[-1].count('cluster="blue\U0001f680"') == 3  # nodes, planner, alerts
     assert prometheus.asked[-1].count(r'node="a\"b"') == 2
 
 
