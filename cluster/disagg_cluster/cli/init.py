@@ -51,7 +51,8 @@ def init(output: Path, as_json: bool, command: tuple[str, ...]) -> None:
         _be_first_process(command)
     if as_json and str(output) == "-":
         raise click.UsageError("--json prints what was found: --output names a file for the rest")
-    if str(output) != "-" and output.exists():
+    # Not the method, which raises where a name is too long for a file.
+    if str(output) != "-" and os.path.exists(output):  # noqa: PTH110
         raise FileInTheWayError(f"{output} is there already; --output names another file")
     found = _found()
     text = first_node_file(found, date.today().isoformat())

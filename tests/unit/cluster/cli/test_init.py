@@ -39,6 +39,13 @@ def test_json_has_the_findings_and_the_path_of_the_file(tmp_path: Path) -> None:
     assert "org/model" in file.read_text()
 
 
+def test_a_name_too_long_for_a_file_is_reported(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["init", "-o", str(tmp_path / ("x" * 300))])
+
+    assert result.exit_code == 1
+    assert "File name too long" in result.stderr
+
+
 def test_json_with_the_file_on_stdout_is_bad_usage() -> None:
     assert run("--json", "-o", "-") == (2, "")
 

@@ -114,6 +114,15 @@ def test_characters_that_the_locale_lacks_are_written_as_question_marks(log: Pat
     assert shown.stdout.decode("latin-1") == "Loading: 40%|???? ü\n"
 
 
+def test_a_name_too_long_for_a_file_is_answered_with_the_names_of_the_workers(log: Path) -> None:
+    log.touch()
+
+    code, _, told = run(log, "x" * 300)
+
+    assert code == 1
+    assert "there are decode-0" in told
+
+
 def test_a_path_outside_the_log_folder_is_refused(log: Path) -> None:
     log.write_text("")
     (log.parent.parent / "secret.log").write_text("hunter2\n")
