@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from disagg_cluster.top.readings.planner_series import advised, bottlenecks, plans
 from disagg_cluster.top.readings.series import (
@@ -35,6 +35,7 @@ from disagg_exporter.model import Histogram
 
 _PARTS = re.compile(r"[0-9]+|[^0-9]+")
 _USES = ("disagg_gpu_phase_seconds_total", "disagg_gpu_unobserved_seconds_total")
+_OF_EACH_NODE = ("disagg_build_info", "disagg_gpu_info", "disagg_engine_info")
 _NOT_ABOUT = {"alertname", "alertstate", "severity", "__name__", "job", "instance", "prometheus"}
 
 
@@ -50,7 +51,11 @@ def reading_of(series: Series, at_seconds: float, node: str = "") -> LiveReading
         name: [sample for sample in samples if math.isfinite(sample.value)]
         for name, samples in series.items()
     }
-    named = {name: [_named(sample, node) for sample in samples] for name, samples in series.items()}
+    shared = _shared_names(series)
+    named = {
+        name: [_named(sample, node, shared) for sample in samples]
+        for name, samples in series.items()
+    }
     gpus, engines = tuple(_gpus(named)), tuple(_engines(named))
     builds = [sample.labels for sample in named.get("disagg_build_info", ())]
     nodes = {gpu.node for gpu in gpus} | {engine.node for engine in engines}
@@ -83,10 +88,21 @@ def reading_of(series: Series, at_seconds: float, node: str = "") -> LiveReading
     )
 
 
-def _named(sample: Sample, node: str) -> Sample:
-    if node_of(sample.labels):
+def _shared_names(series: Series) -> Collection[str]:
+    """Names that nodes of several clusters have."""
+    clusters: dict[str, set[str]] = defaultdict(set)
+    for name in _OF_EACH_NODE:
+        for sample in series.get(name, ()):
+            clusters[node_of(sample.labels)].add(sample.labels.get("cluster", ""))
+    return {node for node, found in clusters.items() if len(found) > 1}
+
+
+def _named(sample: Sample, node: str, shared: Collection[str]) -> Sample:
+    name, cluster = node_of(sample.labels), sample.labels.get("cluster", "")
+    if name and (name not in shared or not cluster):
         return sample
-    return Sample({**sample.labels, "node": node}, sample.value)
+    named = f"{cluster}/{name}" if name else node
+    return Sample({**sample.labels, "node": named}, sample.value)
 
 
 def _gpus(series: Series) -> Iterator[GpuReading]:

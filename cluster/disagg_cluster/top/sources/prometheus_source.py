@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from disagg_cluster.prometheus.prometheus_api import Prometheus, Samples
@@ -100,22 +101,25 @@ class PrometheusSource:
         series = next(iter(found.values()), {})
         if "disagg_build_info" not in series:
             raise NoNodesError(self._why_none(seen))
-        there = {node_of(each.labels) for each in series["disagg_build_info"]}
-        return replace(reading_of(series, at), missed_nodes=tuple(sorted(seen - there)))
+        there = {_placed(each.labels) for each in series["disagg_build_info"]}
+        # A node without a cluster that has just been given one is not missing.
+        named = {name for _, name in there}
+        missed = [place for place in seen - there if place[0] or place[1] not in named]
+        return replace(reading_of(series, at), missed_nodes=_names(missed, there))
 
-    def _recent_nodes(self, at: float) -> set[str]:
-        """The nodes present in the last minutes."""
+    def _recent_nodes(self, at: float) -> set[tuple[str, str]]:
+        """The nodes present in the last minutes, each by its cluster and name."""
         builds = _selector(["disagg_build_info"], self._cluster | self._node)
         asked = f"last_over_time({builds}[{_MISSED_MINUTES}m])"
         found = self._prometheus.query_range(asked, at, at, WINDOW_SECONDS, _DEADLINE_SECONDS)
-        return {node for each in found if (node := node_of(each.labels))}
+        return {_placed(each.labels) for each in found if node_of(each.labels)}
 
-    def _why_none(self, seen: set[str]) -> str:
+    def _why_none(self, seen: Collection[tuple[str, str]]) -> str:
         chosen = _matchers(self._cluster | self._node)
         what = f"{self._url} has no series of a disagg-node{f' with {chosen}' if chosen else ''}"
         if not seen:
             return f"{what}: does it scrape the nodes' /metrics?"
-        names = ", ".join(sorted(seen))
+        names = ", ".join(_names(seen))
         return (
             f"{what} now, and had some of {names} in the last {_MISSED_MINUTES} minutes: "
             "do the daemons there run?"
@@ -130,6 +134,22 @@ class PrometheusSource:
         for each in answer:
             _collect(each, found)
         return found
+
+
+def _placed(labels: Mapping[str, str]) -> tuple[str, str]:
+    return labels.get("cluster", ""), node_of(labels)
+
+
+def _names(
+    nodes: Collection[tuple[str, str]], others: Collection[tuple[str, str]] = ()
+) -> tuple[str, ...]:
+    """Names of nodes, with their clusters where another node has the same name."""
+    count = Counter(name for _, name in {*nodes, *others})
+    return tuple(
+        sorted(
+            f"{cluster}/{name}" if cluster and count[name] > 1 else name for cluster, name in nodes
+        )
+    )
 
 
 def _collect(samples: Samples, found: dict[float, dict[str, list[Sample]]]) -> None:

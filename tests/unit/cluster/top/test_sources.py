@@ -78,7 +78,11 @@ class ScriptedPrometheus:
     ) -> list[Samples]:
         if expr.startswith("last_over_time("):
             self.asked_lately = expr
-            return [Samples({"node": node}, ((end, 1.0),)) for node in self.seen]
+            places = (node.rpartition("/") for node in self.seen)
+            return [
+                Samples({"node": node, **({"cluster": cluster} if cluster else {})}, ((end, 1.0),))
+                for cluster, _, node in places
+            ]
         self.asked.append(expr)
         is_ago = len(self.asked) == 2
         if len(self.asked) == 1:
@@ -145,6 +149,18 @@ def test_recently_observed_nodes_without_data_are_reported_as_missing() -> None:
     assert 'cluster="blue"' in some.asked_lately
     with pytest.raises(NoNodesError, match="had some of node-1 in the last 15 minutes"):
         source_of(none).read()
+
+
+def test_a_missing_node_is_not_taken_for_its_namesake_in_another_cluster() -> None:
+    now = {
+        name: [each._replace(labels={**each.labels, "cluster": "blue"}) for each in samples]
+        for name, samples in two_nodes(looks.AT).items()
+    }
+    source = source_of(ScriptedPrometheus({}, now, seen=("blue/node-0", "green/node-0", "node-1")))
+    source.past()
+    source.earlier()
+
+    assert source.read().missed_nodes == ("green/node-0",)
 
 
 def test_history_begins_with_the_recent_readings_of_the_daemon() -> None:

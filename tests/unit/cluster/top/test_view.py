@@ -25,6 +25,27 @@ def test_a_scraped_planner_is_not_listed_as_a_node() -> None:
     assert [node.node for node in looks.viewed([(rows, looks.AT)]).nodes] == ["node-0"]
 
 
+def test_nodes_of_the_same_name_in_two_clusters_are_two_nodes() -> None:
+    def both(at: float) -> looks.Rows:
+        rows: looks.Rows = {}
+        for cluster in ("blue", "green"):
+            for name, samples in looks.serving(1, 1, at, node="node-0").items():
+                of = {"cluster": cluster}
+                rows.setdefault(name, []).extend(
+                    each._replace(labels={**each.labels, **of}) for each in samples
+                )
+        return rows
+
+    view = looks.viewed([(both(at), at) for at in (looks.AT - 60, looks.AT)])
+
+    assert [node.node for node in view.nodes] == ["blue/node-0", "green/node-0"]
+    assert [(each.node, each.tokens_per_second) for each in view.engines] == [
+        ("blue/node-0", 4000),
+        ("green/node-0", 4000),
+    ]
+    assert {gpu.node for gpu in view.gpus} == {"blue/node-0", "green/node-0"}
+
+
 def test_a_single_reading_gives_no_rates() -> None:
     view = looks.viewed([(looks.serving(1, 1, looks.AT), looks.AT)])
 
