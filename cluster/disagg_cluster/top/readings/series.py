@@ -99,7 +99,10 @@ def buckets(samples: Sequence[Sample]) -> Histogram | None:
     """The sum of histograms by bucket, with an unknown sum of values; None without any."""
     sums: dict[float, float] = {}
     for sample in samples:
-        bound = float(sample.labels.get("le", "nan"))
+        try:
+            bound = float(sample.labels.get("le", "nan"))
+        except ValueError:
+            continue
         if bound == bound:
             sums[bound] = sums.get(bound, 0.0) + sample.value
     if not sums:

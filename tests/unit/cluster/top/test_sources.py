@@ -54,6 +54,14 @@ def test_values_that_are_no_finite_numbers_are_unknown(value: str) -> None:
     assert {each.restarts for each in look.workers} == {0}
 
 
+def test_a_bucket_without_a_bound_is_left_out() -> None:
+    bad = b'disagg_request_time_to_first_token_seconds_bucket{le="soon",source="engine"} 1\n'
+    with page_server(lambda path: PAGE + bad if path == "/metrics" else b"") as root:
+        look = NodeSource(lambda: Target(root), None).read()
+
+    assert look.engines
+
+
 def test_another_programs_page_is_refused() -> None:
     with page_server(lambda _: b"up 1\n") as root, pytest.raises(ForeignPageError, match="--url"):
         NodeSource(lambda: Target(root), None).read()
