@@ -22,6 +22,7 @@ _BODY_BYTES = 64 << 20
 _OK = 200
 _UNAUTHORIZED = (401, 403)
 _WARNING_CHARACTERS = 400
+_NOT_FINITE = frozenset(("NaN", "+Inf", "-Inf"))
 
 
 class PrometheusError(DisaggError):
@@ -34,7 +35,7 @@ class NoAnswerError(PrometheusError):
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """One series: its labels, and its values with the Unix time of each; NaN is left out."""
+    """One series: its labels, and its finite values with the Unix time of each."""
 
     labels: Mapping[str, str]
     values: tuple[tuple[float, float], ...]
@@ -171,7 +172,7 @@ def _read(series: dict[str, Any]) -> dict[str, Any] | Samples:
     labels = dict(series["metric"])
     if not all(isinstance(each, str) for each in labels.values()):
         raise TypeError("a label that is no text")
-    return Samples(labels, tuple((float(t), float(v)) for t, v in values if v != "NaN"))
+    return Samples(labels, tuple((float(t), float(v)) for t, v in values if v not in _NOT_FINITE))
 
 
 def _partial(answer: Mapping[str, Any]) -> str:

@@ -75,7 +75,13 @@ def base_url() -> Iterator[str]:
         "up": success("vector", [{"metric": {"job": "a"}, "value": [1.5, "1"]}]),
         "up[1m]": success("matrix", []),
         "over time": success(
-            "matrix", [{"metric": {"job": "a"}, "values": [[60, "1.5"], [120, "NaN"], [180, "2"]]}]
+            "matrix",
+            [
+                {
+                    "metric": {"job": "a"},
+                    "values": [[60, "1.5"], [120, "NaN"], [180, "2"], [240, "+Inf"], [300, "-Inf"]],
+                }
+            ],
         ),
         "odd over time": success("matrix", [{"metric": {}, "values": [[1]]}]),
         "a label": success("matrix", [{"metric": {"values": "a"}, "values": [[60, "1"]]}]),
@@ -125,7 +131,7 @@ def test_an_invalid_base_url_is_a_prometheus_error(prometheus: Client) -> None:
         prometheus("localhost").query_range("up", 0, 60, 60)
 
 
-def test_a_range_gives_the_values_with_their_times_and_no_nan(
+def test_a_range_gives_the_finite_values_with_their_times(
     base_url: str, prometheus: Client
 ) -> None:
     found = prometheus(base_url, {"X-Scope-OrgID": "me"}).query_range("over time", 60, 180, 60)
