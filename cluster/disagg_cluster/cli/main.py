@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -210,6 +211,7 @@ class _Main(LazyGroup):
 
     def invoke(self, ctx: click.Context) -> Any:
         ctx.color = _forced_colour(os.environ)
+        _open_closed_streams()
         _write_any_character()
         try:
             return super().invoke(ctx)
@@ -226,6 +228,15 @@ class _Main(LazyGroup):
             message = _hint(error) or error.message
             error.message = _shown(message)  # type: ignore[misc] # final, but read only by what shows it
             raise
+
+
+def _open_closed_streams() -> None:
+    """Let commands read nothing from, and write to nowhere, what the caller has closed (`2>&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # For as long as the command runs.
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115
+            setattr(sys, name, stream)
 
 
 def _write_any_character() -> None:

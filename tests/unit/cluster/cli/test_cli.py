@@ -255,6 +255,18 @@ def test_what_is_no_finite_number_is_bad_usage(command: str, value: str) -> None
     assert f"{value} is not " in err
 
 
+@pytest.mark.parametrize("closed", ["0<&-", ">&-", "2>&-"])
+def test_a_command_runs_with_a_closed_standard_stream(closed: str, tmp_path: Path) -> None:
+    rows = ["t_s,requests_per_s,prompt_tokens_per_s,output_tokens_per_s"]
+    rows += [f"{60 * minute},4,3200,800" for minute in range(5)]
+    (tmp_path / "load.csv").write_text("\n".join(rows))
+    command = f"{sys.executable} -m disagg_cluster.cli forecast --csv load.csv --horizons 5m"
+
+    done = subprocess.run(["sh", "-c", f"exec {command} {closed}"], cwd=tmp_path, check=False)
+
+    assert done.returncode == 0
+
+
 def test_ctrl_c_ends_a_command_with_exit_code_130(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
