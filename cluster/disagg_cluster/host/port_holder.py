@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Sequence
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.tcp_listeners import holders, listeners, plain
+from disagg_exporter.errors import escaped
 
 _SHOWN_CHARACTERS = 80
 
 
-def port_holder(host: str, port: int) -> str | None:
+def port_holder(
+    host: str, port: int, masked: Callable[[Sequence[str]], Sequence[str]]
+) -> str | None:
     """Return who listens on the port of a worker; None if no one does, or it is not known.
 
     Args:
         host: An IP address.
         port: TCP port; no process holds port 0.
+        masked: Hides the secrets in a command line: the answer is shown on the page.
     """
     try:
         inodes = _in_the_way(host, port) if port else frozenset()
     except OSError:
         return None
-    return f"another process listens on port {port}: {_named(inodes)}" if inodes else None
+    if not inodes:
+        return None
+    return f"another process listens on port {port}: {_named(inodes, masked)}"
 
 
 def _in_the_way(host: str, port: int) -> frozenset[int]:
@@ -47,8 +54,9 @@ def _is_free(host: str, port: int) -> bool:
     return True
 
 
-def _named(inodes: frozenset[int]) -> str:
+def _named(inodes: frozenset[int], masked: Callable[[Sequence[str]], Sequence[str]]) -> str:
     for pid in holders(inodes, procfs.pids()):
-        command = " ".join(" ".join(procfs.command_line(pid)).split())
-        return f"pid {pid} ({command[:_SHOWN_CHARACTERS] or 'without a command line'})"
+        words = " ".join(masked(procfs.command_line(pid))).split()
+        command = escaped(" ".join(words))[:_SHOWN_CHARACTERS]
+        return f"pid {pid} ({command or 'without a command line'})"
     return "of another user or container, which we may not look into"

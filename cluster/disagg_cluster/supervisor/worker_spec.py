@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from disagg_cluster.config.masking import masked_arguments
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.worker import WorkerLimits
 from disagg_cluster.host.port_holder import port_holder
@@ -154,7 +155,7 @@ def start_or_adopt(spec: WorkerSpec, context: SupervisorContext) -> ChildProcess
         StartError: It cannot be started, or another process listens on its port.
     """
     command, target = spec.command, spec.target
-    held = port_holder(target.host, target.port)
+    held = port_holder(target.host, target.port, masked_arguments)
     if held is not None:
         found = find_unrecorded(spec.sought)
         if found.child is None:
