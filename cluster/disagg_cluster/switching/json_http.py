@@ -14,8 +14,16 @@ from disagg_exporter.errors import DisaggError
 _MOST_BYTES = 4 << 20
 _REASON_CHARACTERS = 200
 
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Leaves a redirect as it is: the key of an engine goes to no other server."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Follow none."""
+
+
 # The servers are local or close: never use the environment's proxy.
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
 
 
 class NoResponseError(DisaggError):

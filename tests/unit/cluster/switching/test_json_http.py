@@ -13,8 +13,10 @@ from disagg_cluster.switching.json_http import NoResponseError, call
 
 
 @contextmanager
-def breaking_off(status: str, *, silent: bool) -> Iterator[str]:
-    """A server that sends three of a hundred bytes, and is then silent or closes."""
+def breaking_off(
+    status: str, *, silent: bool, headers: str = "Content-Length: 100"
+) -> Iterator[str]:
+    """A server that sends three bytes, usually of a hundred, and is then silent or closes."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -22,7 +24,7 @@ def breaking_off(status: str, *, silent: bool) -> Iterator[str]:
             connection, _ = listening.accept()
             with connection:
                 connection.recv(65536)
-                connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 100\r\n\r\nbus".encode())
+                connection.sendall(f"HTTP/1.1 {status}\r\n{headers}\r\n\r\nbus".encode())
                 if silent:
                     over.wait()
 
@@ -52,3 +54,14 @@ def test_a_success_whose_page_does_not_arrive_is_no_answer() -> None:
         pytest.raises(NoResponseError, match="timed out"),
     ):
         call("GET", url, timeout_seconds=0.2)
+
+
+def test_a_redirect_is_not_followed_and_gets_no_key() -> None:
+    with breaking_off("200 OK", silent=False) as other:
+        whole = f"Location: {other}/\r\nContent-Length: 3"
+        with breaking_off("302 Found", silent=False, headers=whole) as url:
+            answer = call("GET", url, timeout_seconds=5.0, api_key="secret")
+        # Nobody has called the other one: it serves one connection, and this is it.
+        assert call("GET", other, timeout_seconds=5.0).ok
+
+    assert answer.text() == "HTTP 302: bus"
