@@ -68,6 +68,14 @@ def test_the_files_named_by_the_architecture_page_exist() -> None:
     assert gone == set()
 
 
+def test_the_table_of_rules_lists_every_file_of_rules() -> None:
+    text = (ROOT / "docs" / "prometheus.md").read_text(encoding="utf-8")
+
+    listed = re.findall(r"^\| `(disagg-[\w-]+\.yaml)` \|", text, re.MULTILINE)
+
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "alerts/rules").glob("*.yaml"))
+
+
 def test_decisions_are_numbered_without_gaps_or_duplicates() -> None:
     records = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 
