@@ -79,7 +79,7 @@ dynamo-environment: $(DYNAMO_VENV)/.ready-$(DYNAMO)
 # --- the main job ---------------------------------------------------------------------------
 
 PORT := 9847
-DEMO = $(BIN)/disagg-node demo --metrics 127.0.0.1:$(PORT)
+DEMO = $(BIN)/disagg-node demo --listen 127.0.0.1:$(PORT)
 
 run: $(RUNS) ## Run a simulated 8-GPU node until Ctrl-C, page on 127.0.0.1:9847 (PORT=… for another)
 	$(DEMO)

@@ -36,7 +36,7 @@ def demo_page(warm_seconds: float = 40.0) -> str:
         listen = f"127.0.0.1:{held.getsockname()[1]}"
     argv = [sys.executable, "-m", "disagg_cluster.cli", "demo", "--no-prometheus"]
     quiet = subprocess.DEVNULL
-    with subprocess.Popen([*argv, "--metrics", listen], stdout=quiet, stderr=quiet) as demo:
+    with subprocess.Popen([*argv, "--listen", listen], stdout=quiet, stderr=quiet) as demo:
         try:
             # Until the page has all rows of a node that has worked for a while.
             time.sleep(warm_seconds)

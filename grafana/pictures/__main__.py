@@ -154,7 +154,7 @@ def _running_demo(log: Path) -> Iterator[str]:
     """The demo; yields the address of its Prometheus."""
     with log.open("wb") as out:
         demo = subprocess.Popen(
-            [sys.executable, "-m", "disagg_cluster.cli", "demo", "--metrics", "127.0.0.1:0"],
+            [sys.executable, "-m", "disagg_cluster.cli", "demo", "--listen", "127.0.0.1:0"],
             stdout=out,
             stderr=out,
         )

@@ -55,7 +55,7 @@ def crashing_node(run_dir: Path, metrics: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def calm_node(folder: Path, metrics: str) -> Iterator[None]:
     """Run the demo: six stand-in engines under a load that swings."""
-    argv = [*DISAGG_NODE, "demo", "--no-prometheus", "--json", "--metrics", metrics]
+    argv = [*DISAGG_NODE, "demo", "--no-prometheus", "--json", "--listen", metrics]
     with (folder / "demo.log").open("wb") as log:
         process = subprocess.Popen(argv, stdout=log, stderr=log)
         try:

@@ -140,7 +140,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = tmp_path_factory.mktemp("demo") / "log"
     with log.open("wb") as out:
         demo = subprocess.Popen(
-            [*DISAGG_NODE, "demo", "--metrics", "127.0.0.1:0"], stdout=out, stderr=out
+            [*DISAGG_NODE, "demo", "--listen", "127.0.0.1:0"], stdout=out, stderr=out
         )
         try:
             found = wait_for(

@@ -41,7 +41,7 @@ class Demo:
                 "disagg_cluster.cli",
                 "demo",
                 "--json",
-                "--metrics",
+                "--listen",
                 "127.0.0.1:0",
             ],
             stdout=subprocess.PIPE,

@@ -11,7 +11,7 @@ import termios
 from support.terminal_program import TerminalProgram
 
 DISAGG_NODE = (sys.executable, "-m", "disagg_cluster.cli")
-DEMO = (*DISAGG_NODE, "demo", "--no-prometheus", "--metrics", "127.0.0.1:0")
+DEMO = (*DISAGG_NODE, "demo", "--no-prometheus", "--listen", "127.0.0.1:0")
 ENVIRON = {
     **{name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "LC_ALL")},
     "TERM": "xterm-256color",

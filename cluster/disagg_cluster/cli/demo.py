@@ -41,7 +41,6 @@ _USUAL_ADDRESS = "127.0.0.1:9847"
 @click.option("--json", "as_json", is_flag=True, help="Print each second's line as JSON.")
 @listen_options
 @link_options
-@click.option("--metrics", hidden=True, help="The same as --listen.")
 @click.option("--prometheus/--no-prometheus", "with_prometheus", default=True, show_default=True)
 @click.option(
     "--vllm",
@@ -57,7 +56,6 @@ def demo(
     as_json: bool,
     listen: ListenChoice,
     links: LinkChoice,
-    metrics: str | None,
     with_prometheus: bool,
     vllm_python: Path | None,
     plain: bool,
@@ -82,7 +80,7 @@ def demo(
     from disagg_cluster.demo.pools import pools_now
     from disagg_cluster.demo.sweeper import swept
 
-    address = listen.over(metrics or _USUAL_ADDRESS)
+    address = listen.over(_USUAL_ADDRESS)
     unblocked_output()
     log_to_stderr(verbose, as_json=log_format == "json")
     with contextlib.ExitStack() as ended:
