@@ -19,8 +19,8 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm run-cluster test test-long test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve proto top-picture dashboards pictures chart clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
-	@printf 'bench-NAME    Run the benchmark in bench/NAME beside its peers\n'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@printf 'bench-NAME        Run the benchmark in bench/NAME beside its peers\n'
 
 # --- environments ---------------------------------------------------------------------------
 
