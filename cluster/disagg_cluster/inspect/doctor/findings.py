@@ -75,7 +75,7 @@ def daemon(facts: NodeFacts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             Level.WRONG,
             f"no daemon answers at {facts.url}: nothing is counted",
-            f"start one: disagg-node start{f' -c {facts.file}' if facts.file else ''}",
+            f"start the daemon: disagg-node start{f' -c {facts.file}' if facts.file else ''}",
             gain=9,
         )
         if facts.left_workers:
@@ -133,8 +133,8 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             Level.BETTER,
             "no engine was found on this node",
-            "start one, name its address (`attach: endpoints:` in the node file), or let "
-            "`disagg-node init` write a node file that launches it",
+            "start an engine, name the address of one (`attach: endpoints:` in the node file), or "
+            "let `disagg-node init` write a node file that launches one",
             gain=5,
         )
     if facts.left_out_engines:

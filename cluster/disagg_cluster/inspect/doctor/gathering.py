@@ -39,7 +39,7 @@ def of_daemon(facts: NodeFacts, page: NodePage) -> NodeFacts:
         version=page.version,
         simulated=page.simulated,
         devices=len(page.devices),
-        no_gpus="it has none" if pseudo else "",
+        no_gpus="this node has none" if pseudo else "",
         engines=page.engines,
         collectors=page.collectors,
         left_out_engines=page.left_out_engines,
@@ -66,7 +66,7 @@ def of_scan(facts: NodeFacts, source: DeviceSource, why_no_gpus: str, attach: At
     return replace(
         facts,
         devices=len(scan.devices),
-        no_gpus="" if real else why_no_gpus or "it has none",
+        no_gpus="" if real else why_no_gpus or "this node has none",
         engines=tuple(view_of(scan, engine) for engine in scan.engines),
         lost=scan.lost,
     )

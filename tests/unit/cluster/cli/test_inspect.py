@@ -176,7 +176,7 @@ def test_the_doctor_without_a_daemon_says_to_start_one(monkeypatch: pytest.Monke
 
     assert code == 1
     assert "nothing is counted" in said
-    assert said.splitlines()[-1] == "next    start one: disagg-node start"
+    assert said.splitlines()[-1] == "next    start the daemon: disagg-node start"
 
 
 def test_plugin_env_prints_shell_exports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

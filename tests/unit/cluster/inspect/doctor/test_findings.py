@@ -61,7 +61,7 @@ def test_workers_left_by_a_daemon_are_listed_with_a_remedy() -> None:
     assert "no engine" not in told
     step = next_step(examine(facts))
     assert step is not None
-    assert step.step == "start one: disagg-node start -c node.yaml"
+    assert step.step == "start the daemon: disagg-node start -c node.yaml"
 
 
 @pytest.mark.parametrize(
