@@ -181,7 +181,7 @@ def test_an_engine_is_measured_by_its_page_and_exactly_once_it_sends_its_steps(
         finally:
             stopping.set()
             loading.join(180)
-        assert f"fine: {engine}: by every single step" in "\n".join(doctor(node, engine))
+        assert f"fine: {engine}: measured step by step" in "\n".join(doctor(node, engine))
     told = page.sum("disagg_engine_step_seconds_total", engine=engine)
     say(
         f"attached by hand: {page.sum('disagg_engine_steps_total', engine=engine):.0f} steps, "

@@ -147,17 +147,16 @@ def _undivided(engine: EngineView) -> str:
 
 def _by_step(engine: EngineView) -> Accuracy:
     lost = f", {engine.lost_records:.0f} records recovered" if engine.lost_records else ""
+    measured = f"measured step by step{lost}"
     if engine.split == "model":
-        return Accuracy(
-            True, f"by every single step{lost}; mixed ones by a cost model{_error(engine)}"
-        )
+        return Accuracy(True, f"{measured}; mixed steps divided by a cost model{_error(engine)}")
     if engine.split == "unsure":
-        text = f"by every single step{lost}; mixed ones by a cost model that is unsure of the share"
+        text = f"{measured}; mixed steps divided by a cost model that is unsure of the share"
         return Accuracy(True, text, "wait: it learns from steps of other sizes", gain=1)
     if engine.split == "tokens":
-        text = f"by every single step{lost}; mixed ones by tokens until a cost model is trusted"
-        return Accuracy(True, text, "wait: it learns from mixed steps", gain=1)
-    return Accuracy(True, f"by every single step{lost}")
+        text = f"{measured}; mixed steps divided by tokens until its cost model is trusted"
+        return Accuracy(True, text, "wait: its cost model is still learning", gain=1)
+    return Accuracy(True, measured)
 
 
 def _inexact(engine: EngineView, text: str, gain: int) -> Accuracy:

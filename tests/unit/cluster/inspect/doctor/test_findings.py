@@ -131,10 +131,10 @@ def test_possible_improvements_are_reported(facts: NodeFacts, word: str, step: s
     ("changes", "word"),
     [
         ({}, "a cost model (error 3% over 900 samples)"),
-        ({"split": "tokens"}, "by tokens until"),
-        ({"split": "none"}, "by every single step"),
+        ({"split": "tokens"}, "divided by tokens until"),
+        ({"split": "none"}, "measured step by step"),
         ({"lost_records": 7.0}, "7 records recovered"),
-        ({"method": "fpm"}, "by every single step"),
+        ({"method": "fpm"}, "measured step by step"),
     ],
 )
 def test_an_engine_with_step_reports_is_exact(changes: dict[str, Any], word: str) -> None:
@@ -223,7 +223,7 @@ def test_the_next_step_is_that_of_the_worst_finding_that_gains_most() -> None:
 def test_an_unmeasured_engine_has_no_accuracy() -> None:
     facts = replace(WELL, version=None)
 
-    assert not any("single step" in finding.what for finding in examine(facts))
+    assert not any("step by step" in finding.what for finding in examine(facts))
 
 
 def test_a_follower_needs_nothing_its_leader_provides() -> None:
