@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from disagg_exporter.devices.source import DeviceChoice
 
 
-_COLOURS = {"fine": "green", "better": "yellow", "wrong": "red"}
+_COLOURS = {"fine": "green", "warn": "yellow", "wrong": "red"}
 
 
 @click.command

@@ -14,7 +14,7 @@ class Level(StrEnum):
     """Severity of a finding: nothing to do, could be better, does not work."""
 
     FINE = "fine"
-    BETTER = "better"
+    WARN = "warn"
     WRONG = "wrong"
 
     @property
@@ -216,4 +216,4 @@ def unverified_engines(engine: EngineView) -> Iterator[Diagnosis]:
     if engine.verified == Verified.INSECURE:
         what = f"{engine.engine} is read over TLS, but not verified (`insecure: true`)"
         step = f"name the authority that signs its certificate: `ca_file:` {_WHERE}"
-        yield Diagnosis(Level.BETTER, what, step, gain=1)
+        yield Diagnosis(Level.WARN, what, step, gain=1)

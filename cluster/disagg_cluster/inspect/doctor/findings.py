@@ -87,14 +87,14 @@ def daemon(facts: NodeFacts) -> Iterator[Diagnosis]:
     else:
         yield Diagnosis(Level.FINE, f"disagg-node {facts.version} answers at {facts.url}")
     if facts.simulated:
-        yield Diagnosis(Level.BETTER, "this node is SIMULATED: its numbers are no real work")
+        yield Diagnosis(Level.WARN, "this node is SIMULATED: its numbers are no real work")
 
 
 def devices(facts: NodeFacts) -> Iterator[Diagnosis]:
     """Yield which devices are read."""
     if facts.no_gpus:
         yield Diagnosis(
-            Level.BETTER,
+            Level.WARN,
             f"no GPUs are read ({facts.no_gpus}): each engine is accounted as one device",
         )
     else:
@@ -113,7 +113,7 @@ def other_daemons(facts: NodeFacts) -> Iterator[Diagnosis]:
         return
     pids = ", ".join(map(str, facts.other_daemons))
     yield Diagnosis(
-        Level.BETTER,
+        Level.WARN,
         f"another disagg-node runs on this host (pid {pids}): engines that both attach to are "
         "counted twice",
         "stop one of them, or let one name its engines: `attach: processes: false`",
@@ -131,7 +131,7 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
     not_ready = _not_ready(facts)
     if not (facts.engines or facts.workers or facts.left_workers):
         yield Diagnosis(
-            Level.BETTER,
+            Level.WARN,
             "no engine was found on this node",
             "start an engine, name the address of one (`attach: endpoints:` in the node file), or "
             "let `disagg-node init` write a node file that launches one",
@@ -187,7 +187,7 @@ def roles(facts: NodeFacts) -> Iterator[Diagnosis]:
         how = "label its pod disagg-node/role, or start it with DISAGG_NODE_ROLE"
         if engine.role == "unknown" and engine.source == "dynamic":
             what = f"{engine.engine} can switch roles, and has done too little to show which it has"
-            yield Diagnosis(Level.BETTER, what)
+            yield Diagnosis(Level.WARN, what)
         elif engine.role == "unknown":
             why = (
                 "does not show it yet"
@@ -195,14 +195,14 @@ def roles(facts: NodeFacts) -> Iterator[Diagnosis]:
                 else "is reported by its leader only"
             )
             yield Diagnosis(
-                Level.BETTER,
+                Level.WARN,
                 f"the role of {engine.engine} is unknown, and its traffic {why}",
                 f"{how}=prefill, decode or mixed",
                 gain=5,
             )
         elif engine.confidence == "low":
             yield Diagnosis(
-                Level.BETTER,
+                Level.WARN,
                 f"{engine.engine} is {engine.role} by a hint only ({engine.source})",
                 f"{how}={engine.role}",
                 gain=2,
@@ -262,7 +262,7 @@ def numbers(facts: NodeFacts) -> Iterator[Diagnosis]:
         if facts.version is None or not engine.up:
             continue
         known = accuracy(engine)
-        level = Level.FINE if known.exact else Level.BETTER
+        level = Level.FINE if known.exact else Level.WARN
         yield Diagnosis(level, f"{engine.engine}: {known.text}", known.step, gain=known.gain)
 
 

@@ -51,7 +51,7 @@ def examine_worker(worker: WorkerFacts) -> Iterator[Diagnosis]:
     printed = _printed(worker.last_lines)
     if worker.paused:
         what = f"{name} is paused: it is neither killed nor started"
-        yield Diagnosis(Level.BETTER, what, f"disagg-node resume {name}", gain=3)
+        yield Diagnosis(Level.WARN, what, f"disagg-node resume {name}", gain=3)
     match worker.state:
         case "starting":
             until = f", given up in {left}" if left else ""

@@ -165,6 +165,8 @@ def test_the_doctor_fails_on_a_problem_and_names_the_next_step(served: Served) -
     assert "wrong   decode-0 does not answer" in said
     assert said.splitlines()[-1].startswith("next    ")
     assert json.loads(told)["next"]
+    levels = {finding["level"] for finding in json.loads(told)["findings"]}
+    assert levels == {"fine", "warn", "wrong"}
 
 
 def test_the_doctor_without_a_daemon_says_to_start_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def test_failures_are_reported_with_a_remedy(facts: NodeFacts, word: str) -> Non
     ],
 )
 def test_possible_improvements_are_reported(facts: NodeFacts, word: str, step: str) -> None:
-    [finding] = of(Level.BETTER, facts)
+    [finding] = of(Level.WARN, facts)
 
     assert word in finding.what
     assert step in finding.step
@@ -138,7 +138,7 @@ def test_possible_improvements_are_reported(facts: NodeFacts, word: str, step: s
     ],
 )
 def test_an_engine_with_step_reports_is_exact(changes: dict[str, Any], word: str) -> None:
-    assert of(Level.BETTER, engine(**changes)) == []
+    assert of(Level.WARN, engine(**changes)) == []
     assert any(word in finding.what for finding in of(Level.FINE, engine(**changes)))
 
 
@@ -181,7 +181,7 @@ def test_a_tls_fault_is_reported_completely() -> None:
 
 
 def test_no_fixed_role_is_advised_for_a_switching_engine() -> None:
-    [found] = of(Level.BETTER, engine(role="unknown", source="dynamic"))
+    [found] = of(Level.WARN, engine(role="unknown", source="dynamic"))
 
     assert (found.what, found.step) == (
         "vllm-8000 can switch roles, and has done too little to show which it has",
@@ -201,10 +201,10 @@ def test_only_sglang_is_reported_to_need_an_option_for_its_page() -> None:
 
 
 def test_an_unverified_engine_is_reported() -> None:
-    [found] = of(Level.BETTER, engine(verified="insecure"))
+    [found] = of(Level.WARN, engine(verified="insecure"))
 
     assert found.what == "vllm-8000 is read over TLS, but not verified (`insecure: true`)"
-    assert of(Level.BETTER, engine(verified="pinned")) == []
+    assert of(Level.WARN, engine(verified="pinned")) == []
 
 
 def test_an_unknown_fault_of_a_newer_daemon_is_ignored() -> None:
@@ -233,7 +233,7 @@ def test_a_follower_needs_nothing_its_leader_provides() -> None:
     fine = [finding.what for finding in of(Level.FINE, facts)]
     assert "vllm-8000 is a follower of 10.0.0.1:29501, which answers for it" in fine
     assert of(Level.WRONG, facts) == []
-    [inexact] = of(Level.BETTER, facts)
+    [inexact] = of(Level.WARN, facts)
     assert (inexact.what, inexact.step) == (
         "vllm-8000: inexact: a follower, its devices' activity, by its leader's shares or its role",
         "",
@@ -250,7 +250,7 @@ def test_a_follower_needs_nothing_its_leader_provides() -> None:
     ],
 )
 def test_a_followers_undivided_time_is_explained_by_its_role(role: str, text: str) -> None:
-    [found] = of(Level.BETTER, engine(method="none", follows="", role=role))
+    [found] = of(Level.WARN, engine(method="none", follows="", role=role))
 
     assert (found.what, found.step) == (
         f"vllm-8000: not divided: a follower reports nothing, and {text}",
@@ -259,8 +259,8 @@ def test_a_followers_undivided_time_is_explained_by_its_role(role: str, text: st
 
 
 def test_the_command_that_adds_the_plugin_is_shown() -> None:
-    [by_hand] = of(Level.BETTER, engine(method="page"))
-    [in_pod] = of(Level.BETTER, engine(method="page", pod="llama-0"))
+    [by_hand] = of(Level.WARN, engine(method="page"))
+    [in_pod] = of(Level.WARN, engine(method="page", pod="llama-0"))
 
     assert by_hand.step == (
         'start it with our plugin: `eval "$(disagg-node plugin env)"` in its shell, then its own '
@@ -283,12 +283,12 @@ def test_engines_beyond_the_limit_are_reported() -> None:
 
 
 def test_a_follower_of_unknown_role_is_referred_to_its_leader() -> None:
-    [_, undivided] = of(Level.BETTER, engine(method="none", follows="", role="unknown"))
+    [_, undivided] = of(Level.WARN, engine(method="none", follows="", role="unknown"))
     assert undivided.what == (
         "vllm-8000: not divided: a follower reports nothing, and its role is unknown"
     )
 
-    unknown = of(Level.BETTER, engine(method="none", follows="", role="unknown"))
+    unknown = of(Level.WARN, engine(method="none", follows="", role="unknown"))
     assert "its traffic is reported by its leader only" in unknown[0].what
     assert "DISAGG_NODE_ROLE" in unknown[0].step
 
@@ -329,7 +329,7 @@ def test_a_given_up_worker_is_reported_with_cause_and_remedy() -> None:
 
 def test_a_crashed_worker_is_a_fault_and_a_paused_one_a_possible_improvement() -> None:
     waits = of(Level.WRONG, worker("backoff", cause="signal 9", left_seconds=3.0))
-    [paused] = of(Level.BETTER, replace(WELL, workers=(WorkerFacts("w", "ready", paused=True),)))
+    [paused] = of(Level.WARN, replace(WELL, workers=(WorkerFacts("w", "ready", paused=True),)))
 
     assert [finding.what for finding in waits] == [
         "vllm-8000 has crashed: signal 9, next start in 3s"
@@ -346,7 +346,7 @@ def test_a_worker_without_a_process_has_no_role_finding() -> None:
 
 
 def test_two_daemons_on_one_host_are_named() -> None:
-    [finding] = of(Level.BETTER, replace(WELL, other_daemons=(4711,)))
+    [finding] = of(Level.WARN, replace(WELL, other_daemons=(4711,)))
 
     assert "another disagg-node runs on this host (pid 4711)" in finding.what
 
