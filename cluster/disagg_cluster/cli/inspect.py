@@ -43,9 +43,10 @@ def doctor(
 ) -> None:
     """Check this node: what was found, what is missing, and how good the measurements are.
 
-    Asks the daemon of this node, or scans the node for some seconds if none runs. The last line is
-    the most useful next step. Exit codes: 0 nothing is wrong, 1 something is, 2 it cannot look,
-    4 no daemon answers at --url.
+    Asks the daemon of this node, or scans the node for some seconds if none runs. Each line is
+    marked fine, warn (it works, but could be better) or wrong; the last one is the most useful next
+    step. Exit codes: 0 nothing is wrong, 1 something is, 2 it cannot look, 4 no daemon answers at
+    --url.
     """
     from disagg_cluster.inspect.doctor.facts import Level
     from disagg_cluster.inspect.doctor.findings import examine
