@@ -91,7 +91,7 @@ def demo(
             config, load = _simulated(folder / "run", address)
         else:
             config, load = _real(folder / "run", address, vllm_python.absolute())
-        click.echo(f"to steer it: disagg-node status --run-dir {folder / 'run'}", err=True)
+        click.echo(f"its workers: disagg-node status --run-dir {folder / 'run'}", err=True)
 
         port = _prometheus_port() if with_prometheus else None
         own = {} if port is None else {"prometheus": f"http://127.0.0.1:{port}"}
