@@ -106,6 +106,8 @@ def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel], *, guess: b
     free = [known for known in entry.keys if not (isinstance(present, dict) and known in present)]
     meant = nearest(key, free) if guess else None
     home = home_of(key, root)
+    if home and not _in_line(section, home):
+        home = None
     if home:
         hint = f"it belongs in {home}" if "." in home else "it belongs at the top of the file"
     elif meant:
@@ -114,6 +116,16 @@ def _unknown_key(path: YamlPath, raw: object, root: type[BaseModel], *, guess: b
         hint = f"known here: {', '.join(entry.keys)}"
     doubts = ((*section, meant),) if meant and not home else ()
     return Violation(Finding(path, "unknown key", hint), path, doubts)
+
+
+def _in_line(section: YamlPath, home: str) -> bool:
+    """Whether a key's home is above or below the section that it stands in, not beside it.
+
+    `port` below `listen` was hardly meant for a worker, whose key has the same name.
+    """
+    here = "".join("[]" if isinstance(key, int) else f".{key}" for key in section) + "."
+    there = f".{home}".rpartition(".")[0] + "."
+    return here.startswith(there) or there.startswith(here)
 
 
 def _hint(kind: str, entry: SchemaEntry, value: object) -> str:
