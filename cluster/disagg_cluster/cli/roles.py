@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def explain(file: Path, as_json: bool) -> None:
-    """Name an engine's role, how surely and why.
+    """Name an engine's role, with its confidence and the reasons.
 
     FILE (or - for the standard input) is JSON: {"argv": [...], "env": {...}, "labels": {...},
-    "page": [lines]}, each optional. Routers, proxies and clients give not_an_engine. Of the file's
-    content only role words are printed.
+    "page": [lines], "name": "...", "peers": ["prefill"]}, each optional. Routers, proxies and
+    clients give not_an_engine. Of the file's content only role words are printed.
     """
     from disagg_cluster.inspect.markers_file import MAX_BYTES, read_markers
     from disagg_exporter.roles.judge import explain as judge
