@@ -45,7 +45,7 @@ def check(file: Path, elsewhere: bool, as_json: bool) -> None:
         click.echo(error, err=True)
         if not elsewhere and _is_right_elsewhere(file):
             click.echo(
-                "right on a node that has these; --elsewhere shows what it would do there", err=True
+                "valid on a node that has these; --elsewhere shows what it would do there", err=True
             )
         raise click.exceptions.Exit(error.exit_code) from error
     run_dir = config.run_folder or usual_run_dir(os.environ, os.getuid())

@@ -37,7 +37,7 @@ def planner(file: Path | None, check: bool, verbose: bool) -> None:
     if config.prometheus.http_config is not None:
         http_config_file.load(Path(config.prometheus.http_config))
     if check:
-        click.echo(f"{file or 'no file'}: right")
+        click.echo(f"{file or 'no file'}: valid")
         return
     one_thread()
     log_to_stderr(verbose)

@@ -21,7 +21,7 @@ from disagg_exporter.errors import DisaggError
 DATA = Path(__file__).parents[3] / "data" / "nodefiles"
 # Only wrong on a machine that lacks what they name.
 RIGHT_ELSEWHERE = ("invalid-model-missing", "invalid-python-missing")
-ELSEWHERE = "right on a node that has these; --elsewhere shows what it would do there\n"
+ELSEWHERE = "valid on a node that has these; --elsewhere shows what it would do there\n"
 INVALID = sorted(path.stem for path in DATA.glob("invalid-*.yaml"))
 
 
