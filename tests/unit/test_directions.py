@@ -71,7 +71,7 @@ CORE = [
     "disagg_cluster.nodefile.draft",
     "disagg_cluster.nodefile.connections",
     "disagg_cluster.nodefile.web.checks",
-    "disagg_cluster.planner.capacity.engines_needed",
+    "disagg_cluster.planner.capacity.engine_pools",
     "disagg_cluster.planner.capacity.priced_costs",
     "disagg_cluster.planner.capacity.learned.prometheus_costs",
     "disagg_cluster.planner.forecast.forecaster",

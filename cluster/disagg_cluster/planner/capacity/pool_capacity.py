@@ -1,4 +1,4 @@
-"""Capacity of a pool of equal engines, and the engines that a load needs."""
+"""Capacity of a pool of equal engines."""
 
 from __future__ import annotations
 
@@ -39,20 +39,6 @@ class UndecidedCapacity:
     """The capacity is not known, for `reason`."""
 
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class EngineNeed:
-    """The fewest engines on which the targets hold.
-
-    `low` and `high` are their numbers at the ends of the 90 % interval of step times; `high` is
-    None if no number is enough there. `bound` is the limit that one engine fewer would exceed.
-    """
-
-    engines: int
-    low: int
-    high: int | None
-    bound: Bound
 
 
 def check_pool(engines: int, transfer_seconds: float = 0.0) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
-from disagg_cluster.planner.capacity.engines_needed import engine_pool
+from disagg_cluster.planner.capacity.engine_pools import engine_pool
 from disagg_cluster.planner.capacity.pool_capacity import PoolCapacity, UndecidedCapacity
 from disagg_cluster.planner.capacity.request_mix import MOST_TOKENS, RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
