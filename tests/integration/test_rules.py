@@ -17,8 +17,8 @@ from support.alert_rules import (
     ALERTS,
     OPTIONAL_FILES,
     RULE_FILES,
-    RULES_ONLY,
     TEST_FILES,
+    WITHOUT_DAEMON,
     all_alerts,
     groups,
     hasten,
@@ -59,8 +59,8 @@ def test_the_rules_give_the_numbers_of_their_promtool_tests(path: Path) -> None:
 
 
 def test_the_rules_without_a_daemon_give_the_numbers_of_their_promtool_test() -> None:
-    promtool("check", "rules", str(RULES_ONLY / "rules" / "disagg-dcgm.yaml"))
-    promtool("test", "rules", str(RULES_ONLY / "tests" / "dcgm_test.yaml"))
+    promtool("check", "rules", str(WITHOUT_DAEMON / "rules" / "disagg-dcgm.yaml"))
+    promtool("test", "rules", str(WITHOUT_DAEMON / "tests" / "dcgm_test.yaml"))
 
 
 def test_every_rule_file_has_a_test() -> None:

@@ -15,7 +15,7 @@ RUNBOOKS = Path(__file__).parents[2] / "docs" / "runbooks"
 RULE_FILES = sorted((ALERTS / "rules").glob("*.yaml"))
 OPTIONAL_FILES = sorted((ALERTS / "optional").glob("*.yaml"))
 TEST_FILES = sorted((ALERTS / "tests").glob("*_test.yaml"))
-RULES_ONLY = ALERTS / "rules-only"
+WITHOUT_DAEMON = ALERTS / "without-daemon"
 
 _WINDOW = re.compile(r"\[([\w:]+)\]")
 _LENGTH = re.compile(r"(\d+)(ms|s|m|h|d)")

@@ -19,9 +19,9 @@ from disagg_exporter.metrics.family import MetricType
 from disagg_exporter.metrics.table import FAMILIES
 from support.alert_rules import (
     ALERTS,
-    RULES_ONLY,
     RUNBOOKS,
     TEST_FILES,
+    WITHOUT_DAEMON,
     HeaderRow,
     all_alerts,
     all_rules,
@@ -87,7 +87,7 @@ def test_an_alert_has_severity_duration_runbook_culprit_and_value(name: str) -> 
 
 
 @pytest.mark.parametrize(
-    "path", [*TEST_FILES, RULES_ONLY / "tests" / "dcgm_test.yaml"], ids=lambda path: path.name
+    "path", [*TEST_FILES, WITHOUT_DAEMON / "tests" / "dcgm_test.yaml"], ids=lambda path: path.name
 )
 def test_a_promtool_test_sets_the_evaluation_order_of_its_groups(path: Path) -> None:
     """Unlisted groups run in random order, which may delay an alert by two evaluations."""

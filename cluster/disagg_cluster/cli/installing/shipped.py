@@ -134,7 +134,7 @@ def shipped_without_daemon() -> dict[str, str]:
     """The rules that work without our daemon, by path below the folder."""
     from disagg_cluster.host.files.package_data import asset_dir
 
-    rules = asset_dir("alerts").joinpath("rules-only", "rules")
+    rules = asset_dir("alerts").joinpath("without-daemon", "rules")
     return {f"rules/{file.name}": _text(file) for file in rules.iterdir()}
 
 

@@ -48,7 +48,7 @@ def test_with_without_daemon_only_rules_that_need_no_daemon_are_exported(tmp_pat
     assert export(str(tmp_path), "--without-daemon")[0] == 0
 
     name = "rules/disagg-dcgm.yaml"
-    assert written(tmp_path) == {name: (ALERTS / "rules-only" / name).read_bytes()}
+    assert written(tmp_path) == {name: (ALERTS / "without-daemon" / name).read_bytes()}
 
 
 def test_runbook_links_use_the_given_base(tmp_path: Path) -> None:
