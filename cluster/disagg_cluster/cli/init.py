@@ -88,7 +88,7 @@ def container_init(command: tuple[str, ...]) -> None:
 
 def _be_first_process(command: tuple[str, ...]) -> None:
     from disagg_cluster.host.daemon_output import queued_output
-    from disagg_cluster.supervisor import init as first_process
+    from disagg_cluster.supervisor import first_process
 
     def say(text: str) -> None:
         click.echo(f"init: {text}", err=True)

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.host.processes import procfs
-from disagg_cluster.supervisor.init import Fate, fate
+from disagg_cluster.supervisor.first_process import Fate, fate
 from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from support.children import PYTHON, LinePipe, wait_readable
 
 INIT = """
 import sys
 from dataclasses import replace
-from disagg_cluster.supervisor import init
+from disagg_cluster.supervisor import first_process
 wait = float(sys.argv[1])
 longest = min(30, wait or 0.1)
-policy = replace(init.PATIENCE, backoff_first_seconds=wait, backoff_max_seconds=longest)
-sys.exit(init.run(sys.argv[2:], lambda text: print(text, flush=True), policy=policy))
+policy = replace(first_process.PATIENCE, backoff_first_seconds=wait, backoff_max_seconds=longest)
+sys.exit(first_process.run(sys.argv[2:], lambda text: print(text, flush=True), policy=policy))
 """
 SPEAKS = """
 import os, signal, sys
