@@ -83,4 +83,4 @@ HEALTHCHECK --interval=30s --timeout=5s --start-period=15s CMD ["python", "-c", 
     "from urllib.request import urlopen; urlopen('http://127.0.0.1:9847/healthz', timeout=3)"]
 # The first process starts the daemon again when it dies; the engines outlive that.
 ENTRYPOINT ["disagg-node"]
-CMD ["init", "--", "disagg-node", "start", "--config", "/etc/disagg-node/node.yaml"]
+CMD ["container-init", "--", "disagg-node", "start", "--config", "/etc/disagg-node/node.yaml"]

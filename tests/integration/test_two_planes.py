@@ -254,7 +254,7 @@ def steps_back(pages: list[Page], names: str = "") -> list[str]:
 def test_under_init_a_killed_daemon_restarts_and_a_signal_ends_everything_in_order(
     folder: Path,
 ) -> None:
-    """As in a container: `disagg-node init -- disagg-node start`."""
+    """As in a container: `disagg-node container-init -- disagg-node start`."""
     file = standin_node(folder)
     with node(file, folder, under_init=True) as planes:
         planes.daemon.wait_ready()

@@ -122,7 +122,7 @@ class Scraper:
 class UnderInit(RunningNode):
     """A daemon that is started and restarted by the first process of a container."""
 
-    start = (*DISAGG_NODE, "init", "--", *DISAGG_NODE, "start")
+    start = (*DISAGG_NODE, "container-init", "--", *DISAGG_NODE, "start")
 
 
 class Node:

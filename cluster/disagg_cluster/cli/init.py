@@ -27,8 +27,7 @@ class FileInTheWayError(DisaggError):
     """A node file already exists, or cannot be written."""
 
 
-# Options after the first word of COMMAND belong to COMMAND.
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command
 @click.option(
     "-o",
     "--output",
@@ -38,17 +37,14 @@ class FileInTheWayError(DisaggError):
     help="The file to write; - is standard output.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def init(output: Path, as_json: bool, command: tuple[str, ...]) -> None:
+def init(output: Path, as_json: bool) -> None:
     """Write a commented node file for the GPUs and engines of this machine.
 
     Looks for GPUs, interpreters with vLLM or SGLang, and models in the hub's cache. An existing
-    file is never overwritten. With `-- COMMAND` it acts as `container-init`.
+    file is never overwritten.
     """
     from disagg_cluster.deploy.first_node_file import first_node_file
 
-    if command:
-        _be_first_process(command)
     if as_json and str(output) == "-":
         raise click.UsageError("--json prints what was found: --output names a file for the rest")
     # Not the method, which raises where a name is too long for a file.
@@ -71,7 +67,7 @@ def init(output: Path, as_json: bool, command: tuple[str, ...]) -> None:
     click.echo(f"next: disagg-node config check {output}", err=True)
 
 
-# As above.
+# Options after the first word of COMMAND belong to COMMAND.
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def container_init(command: tuple[str, ...]) -> None:

@@ -35,7 +35,7 @@ def test_launch_requests_its_gpus_and_never_ends_engines_by_itself(case: str) ->
         assert (
             container["resources"]["limits"][resource] == values["launch"]["groups"][group]["gpus"]
         )
-        assert container["args"][:4] == ["init", "--", "disagg-node", "start"]
+        assert container["args"][:4] == ["container-init", "--", "disagg-node", "start"]
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert "NVIDIA_VISIBLE_DEVICES" not in env_of(container)
         liveness = values["launch"].get("livenessProbe", {}).get("enabled", False)

@@ -18,8 +18,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("disagg_cluster.cli.init._found", lambda: FOUND)
 
 
-def run(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(main, ["init", *arguments], prog_name="disagg-node")
+def run(*arguments: str, command: str = "init") -> tuple[int, str]:
+    result = CliRunner().invoke(main, [command, *arguments], prog_name="disagg-node")
     return result.exit_code, result.stdout
 
 
@@ -59,6 +59,15 @@ def test_options_after_a_command_belong_to_that_command(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("disagg_cluster.cli.init._be_first_process", run_first)
     for separator in ((), ("--",)):
-        assert run(*separator, "disagg-node", "start", "--json") == (0, "")
+        told = (*separator, "disagg-node", "start", "--json")
+        assert run(*told, command="container-init") == (0, "")
 
     assert ran == [("disagg-node", "start", "--json")] * 2
+
+
+def test_init_takes_no_command_to_run(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+
+    assert run("-o", str(file), "--", "disagg-node", "start") == (2, "")
+
+    assert not file.exists()

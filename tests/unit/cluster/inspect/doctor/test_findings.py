@@ -357,7 +357,10 @@ def test_two_daemons_on_one_host_are_named() -> None:
         (("/usr/bin/python3", "/usr/bin/disagg-node", "start", "-c", "n.yaml"), True),
         (("python", "-m", "disagg_cluster.cli", "start"), True),
         (("python", "/venv/bin/disagg-node", "status"), False),
-        (("python", "/venv/bin/disagg-node", "init", "--", "disagg-node", "start"), False),
+        (
+            ("python", "/venv/bin/disagg-node", "container-init", "--", "disagg-node", "start"),
+            False,
+        ),
         (("timeout", "9", "/venv/bin/disagg-node", "start"), False),
         (("/opt/disagg-node", "start"), True),
         (("grep", "disagg-node"), False),
