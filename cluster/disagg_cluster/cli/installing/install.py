@@ -117,7 +117,7 @@ def install(
     from disagg_cluster.deploy.install.texts import starter_text
 
     paths = paths_of(into, root, system=system or (upgrade and into is None))
-    before = read_manifest(paths.manifest)
+    before = read_manifest(paths.manifest, paths.root)
     written = paths.of_ours(before.files)
     choices = InstallChoices(
         tuple(map(InstallPart, parts)) or paths.usual_parts(),
@@ -138,9 +138,9 @@ def install(
     done: tuple[str, ...] = ()
     spares = spares_engines(target.config)
     if apply:
-        carry_out(steps, paths.manifest, choices.remembered())
+        carry_out(steps, paths.manifest, choices.remembered(), paths.root)
         if upgrade and InstallPart.SERVICE in choices.parts:
-            done = service_of(paths, root).reload(restart=spares)
+            done = service_of(paths).reload(restart=spares)
     if upgrade:
         after = upgrade_steps(paths, steps, restarted=bool(done) and spares, spares_engines=spares)
     else:
@@ -173,7 +173,13 @@ def _shipped(paths: InstallPaths, choices: InstallChoices) -> Shipped:
     folder = asset_dir("grafana")
     return Shipped(
         shipped_rules(runbooks),
-        grafana_files(folder, paths.grafana, choices.datasource, choices.prometheus, runbooks),
+        grafana_files(
+            folder,
+            paths.seen(paths.grafana),
+            choices.datasource,
+            choices.prometheus,
+            runbooks,
+        ),
     )
 
 

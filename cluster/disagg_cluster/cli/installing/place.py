@@ -49,18 +49,13 @@ def paths_of(into: Path | None, root: Path, *, system: bool) -> InstallPaths:
     return on_system(root.absolute()) if into is None else below(into.absolute())
 
 
-def service_of(paths: InstallPaths, root: Path) -> SystemdService:
+def service_of(paths: InstallPaths) -> SystemdService:
     """The service of an installation; one that does nothing if it cannot run here."""
     from disagg_cluster.deploy.install.service import SystemdService
 
-    if not paths.system or not is_here(root):
+    if not paths.system or not paths.is_here:
         return SystemdService(None)
     return SystemdService.of_this_system(lambda command: click.echo(f"{command} …", err=True))
-
-
-def is_here(root: Path) -> bool:
-    """Whether the installation is that of this machine."""
-    return root == _ROOT
 
 
 def step_line(step: FileChange) -> str:

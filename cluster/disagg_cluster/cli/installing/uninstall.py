@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.installing.place import (
-    is_here,
     paths_of,
     root_option,
     service_of,
@@ -56,18 +55,18 @@ def uninstall(
     )
 
     paths = paths_of(into, root, system=system)
-    written = paths.of_ours(read_manifest(paths.manifest).files)
+    written = paths.of_ours(read_manifest(paths.manifest, paths.root).files)
     if not written:
         raise InstallError(f"nothing is installed there: {paths.manifest} is not there")
     steps = removal(read_texts(map(Path, written)), written, force=force)
     done: list[str] = []
     engines: tuple[str, ...] = ()
     if apply:
-        service = service_of(paths, root)
+        service = service_of(paths)
         has_unit = any(step.path == paths.unit for step in steps)
         done += service.end() if has_unit else ()
-        engines = _left_engines(paths) if is_here(root) else ()
-        remove_files(steps, paths.manifest, paths.own_folders)
+        engines = _left_engines(paths) if paths.is_here else ()
+        remove_files(steps, paths.manifest, paths.own_folders, paths.root)
         done += service.forget() if has_unit else ()
     after = (*engines, *after_removal(paths, steps))
     if as_json:

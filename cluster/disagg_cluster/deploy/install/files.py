@@ -35,7 +35,8 @@ class InstallPaths:
     """The paths of an installation.
 
     `unit` is the systemd unit, `node_file` the daemon's configuration, `environment` a file of
-    variables that the unit reads if it exists. `manifest` records what was written.
+    variables that the unit reads if it exists. `manifest` records what was written. `root` is
+    the folder of the image that it is for, / for this machine.
     """
 
     unit: Path
@@ -46,6 +47,16 @@ class InstallPaths:
     provisioning: Path
     manifest: Path
     system: bool
+    root: Path = Path("/")
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is for this machine, not for an image."""
+        return self.root == Path("/")
+
+    def seen(self, path: Path) -> Path:
+        """Return a path as the files within the image have to name it."""
+        return Path("/") / path.relative_to(self.root)
 
     @property
     def own_folders(self) -> tuple[Path, ...]:
@@ -67,7 +78,9 @@ class InstallPaths:
     @property
     def option(self) -> str:
         """The command-line option that names this place."""
-        return "--system" if self.system else f"--into {_quoted(self.node_file.parent)}"
+        if not self.system:
+            return f"--into {_quoted(self.node_file.parent)}"
+        return "--system" if self.is_here else f"--system --root {_quoted(self.root)}"
 
     def usual_parts(self) -> tuple[InstallPart, ...]:
         """Return all parts below a folder; on the system the service and those with folders."""
@@ -106,6 +119,7 @@ def on_system(root: Path = Path("/")) -> InstallPaths:
         provisioning=etc / "grafana" / "provisioning",
         manifest=etc / NAME / ".installed.json",
         system=True,
+        root=root,
     )
 
 
@@ -135,7 +149,8 @@ def desired_files(
     chosen = set(parts)
     found: list[DesiredFile] = []
     if InstallPart.SERVICE in chosen:
-        unit = unit_text(node.config, node.program, paths.node_file, paths.environment, node.user)
+        node_file, environment = paths.seen(paths.node_file), paths.seen(paths.environment)
+        unit = unit_text(node.config, node.program, node_file, environment, node.user)
         found += [
             DesiredFile(paths.node_file, node.text, theirs=True),
             DesiredFile(paths.unit, unit),
@@ -186,12 +201,16 @@ def next_steps(
 ) -> tuple[str, ...]:
     """Return the remaining steps once the files are written."""
     chosen, found = set(parts), []
-    prometheus = paths.prometheus
+    prometheus = paths.seen(paths.prometheus)
     if InstallPart.SERVICE in chosen:
         found.append(f"disagg-node config check {_quoted(paths.node_file)}")
         if not paths.system:
             found.append(f"systemctl link {_quoted(paths.unit)}")
-        found.append("systemctl daemon-reload && systemctl enable --now disagg-node")
+        found.append(
+            "systemctl daemon-reload && systemctl enable --now disagg-node"
+            if paths.is_here
+            else f"systemctl --root={_quoted(paths.root)} enable disagg-node"
+        )
     if InstallPart.PROMETHEUS in chosen and paths.system:
         rules = prometheus / "rules" / "*.yaml"
         found += [
@@ -201,8 +220,8 @@ def next_steps(
             "# no alert is delivered until prometheus.yml has an alerting block, such as: "
             f"alerting: {json.dumps(alerting([ALERTMANAGER]))}",
             f"# routes and inhibitions to start from: {prometheus / 'alertmanager.yaml'}",
-            "systemctl reload prometheus",
         ]
+        found += ["systemctl reload prometheus"] if paths.is_here else []
     elif InstallPart.PROMETHEUS in chosen:
         found += [
             f"prometheus --config.file={_quoted(prometheus / 'prometheus.yaml')}",
@@ -217,7 +236,7 @@ def next_steps(
     if InstallPart.PROMETHEUS in chosen and scheme == "https":
         found.append("# the page is encrypted: add tls_config and basic_auth, see docs/serving.md")
     if InstallPart.GRAFANA in chosen and paths.system:
-        found.append("systemctl restart grafana-server")
+        found += ["systemctl restart grafana-server"] if paths.is_here else []
     elif InstallPart.GRAFANA in chosen:
         found.append(f"# start Grafana with GF_PATHS_PROVISIONING={_quoted(paths.provisioning)}")
     return tuple(found)
@@ -227,6 +246,8 @@ def upgrade_steps(
     paths: InstallPaths, steps: Iterable[FileChange], *, restarted: bool, spares_engines: bool
 ) -> tuple[str, ...]:
     """Return the remaining steps once an installation's files are those of another version."""
+    if not paths.is_here:
+        return ()
     found = []
     if not restarted:
         why = "" if spares_engines else "  # ends its workers, as its node file says"
@@ -246,8 +267,9 @@ def after_removal(paths: InstallPaths, steps: Iterable[FileChange]) -> tuple[str
     if not paths.system and paths.unit in gone:
         found.append("systemctl disable --now disagg-node  # where its unit was linked")
     if paths.system and any(path.is_relative_to(paths.prometheus) for path in gone):
-        found.append(f"# take {paths.prometheus} out of prometheus.yml, then reload Prometheus")
-    if paths.system and any(path.is_relative_to(paths.grafana) for path in gone):
+        folder = paths.seen(paths.prometheus)
+        found.append(f"# take {folder} out of prometheus.yml, then reload Prometheus")
+    if paths.system and paths.is_here and any(path.is_relative_to(paths.grafana) for path in gone):
         found.append("systemctl restart grafana-server")
     found.append(
         "# the program itself: uv tool uninstall disagg-node, or pipx, or pip, as it was installed"

@@ -186,8 +186,14 @@ class Manifest:
     choices: Mapping[str, object]
 
 
-def read_manifest(path: Path) -> Manifest:
+_ROOT = Path("/")
+
+
+def read_manifest(path: Path, root: Path = _ROOT) -> Manifest:
     """Read the record of the previous installation; empty where there was none.
+
+    Paths in an image's record are the image's own, so that it is also right once the image runs.
+    They are returned as paths below `root`, where the image is now.
 
     Raises:
         InstallError: It cannot be parsed: then no existing file may be considered ours.
@@ -197,14 +203,20 @@ def read_manifest(path: Path) -> Manifest:
         return Manifest({}, {})
     try:
         value = json.loads(text)
-        files = {str(name): str(digest) for name, digest in value["files"].items()}
+        files = {
+            str(root / str(name).lstrip("/")): str(digest)
+            for name, digest in value["files"].items()
+        }
         return Manifest(files, dict(value.get("choices", {})))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InstallError(f"{path} is not what we wrote: move it away") from error
 
 
 def carry_out(
-    steps: Iterable[FileChange], manifest_path: Path, choices: Mapping[str, object]
+    steps: Iterable[FileChange],
+    manifest_path: Path,
+    choices: Mapping[str, object],
+    root: Path = _ROOT,
 ) -> None:
     """Write and remove files as planned, and record it, with the options that led to it.
 
@@ -212,7 +224,7 @@ def carry_out(
         InstallError: A file cannot be written or removed; earlier ones are, and are recorded.
     """
     done: list[FileChange] = []
-    before = read_manifest(manifest_path)
+    before = read_manifest(manifest_path, root)
     try:
         for step in steps:
             if step.action.writes:
@@ -223,18 +235,24 @@ def carry_out(
     finally:
         after = Manifest(manifest(done, before.files), choices)
         if after != before:
-            value = {"choices": after.choices, "files": dict(sorted(after.files.items()))}
+            files = {
+                str(_ROOT / Path(name).relative_to(root)): each
+                for name, each in sorted(after.files.items())
+            }
+            value = {"choices": after.choices, "files": files}
             _write(manifest_path, f"{json.dumps(value, indent=1)}\n")
 
 
-def remove_files(steps: Iterable[FileChange], manifest_path: Path, ours: Collection[Path]) -> None:
+def remove_files(
+    steps: Iterable[FileChange], manifest_path: Path, ours: Collection[Path], root: Path = _ROOT
+) -> None:
     """Remove files as planned, all records, and the folders in `ours` that are left empty.
 
     Raises:
         InstallError: A file cannot be removed; earlier ones are, and the rest is recorded.
     """
     gone = [step for step in steps if step.action is Action.REMOVE]
-    carry_out(gone, manifest_path, read_manifest(manifest_path).choices)
+    carry_out(gone, manifest_path, read_manifest(manifest_path, root).choices, root)
     _remove(manifest_path)
     held = {
         folder

@@ -230,3 +230,43 @@ def test_missing_alerting_settings_of_an_existing_prometheus_are_listed() -> Non
         "alertmanagers": [{"static_configs": [{"targets": ["127.0.0.1:9093"]}]}]
     }
     assert any("the cluster has no name" in line for line in found["next"])
+
+
+def test_files_for_an_image_name_the_paths_that_the_image_will_see(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    for name in ("prometheus", "grafana"):
+        (image / "etc" / name).mkdir(parents=True)
+
+    value = told("--system", "--root", str(image), "--apply")
+
+    assert {name for name, text in tree(image).items() if str(image).encode() in text} == set()
+    unit = (image / "etc/systemd/system/disagg-node.service").read_text()
+    assert "--config /etc/disagg-node/node.yaml" in unit
+    assert value["undo"] == [f"disagg-node uninstall --system --root {image} --apply"]
+
+
+def test_an_image_is_enabled_by_its_folder_and_no_service_of_this_machine_is_touched(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "etc" / "prometheus").mkdir(parents=True)
+    (tmp_path / "etc" / "grafana").mkdir(parents=True)
+
+    steps = told("--system", "--root", str(tmp_path), "--apply")["next"]
+
+    assert [step for step in steps if step.startswith("systemctl")] == [
+        f"systemctl --root={tmp_path} enable disagg-node"
+    ]
+    [rules] = [step for step in steps if "rule_files" in step]
+    assert rules.endswith(" /etc/prometheus/disagg-node/rules/*.yaml")
+
+
+def test_an_installation_in_an_image_is_known_wherever_the_image_is_mounted(tmp_path: Path) -> None:
+    built, mounted = tmp_path / "built", tmp_path / "mounted"
+    built.mkdir()
+    told("--system", "--root", str(built), "--apply")
+    built.rename(mounted)
+
+    value = told("--system", "--root", str(mounted), "--upgrade", "--apply")
+
+    assert set(actions(value).values()) == {"same"}
+    assert value["next"] == []
