@@ -178,8 +178,8 @@ def _log_of(worker: str, folder: RunFolder) -> Path:
     except OSError:
         names = []
     if not names:
-        why = f"no log is in {folder.logs}"
-        raise NoSuchLogError(f"{why}: --run-dir or --config says where the daemon runs")
+        why = f"no log is in {folder.logs}; only workers that a daemon launched have one"
+        raise NoSuchLogError(f"{why}. --run-dir or --config says where that daemon runs")
     from difflib import get_close_matches
 
     close = get_close_matches(worker, names, 1)
