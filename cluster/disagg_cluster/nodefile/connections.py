@@ -99,7 +99,7 @@ def _span(ports: range) -> str:
 
 
 def check_control(draft: Draft, host: Host) -> Iterator[Finding]:
-    """Yield problems of `control:`, such as a port that would let everybody steer the workers."""
+    """Yield problems of `control:`, such as a port that would let everybody control the workers."""
     grpc = draft.config.control.grpc
     if grpc is None or not draft.sure(*_GRPC):
         return

@@ -51,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and (eq .Values.profile "attach") .Values.attach.api.enabled }}true{{ end }}
 {{- end }}
 
-{{- /* Says "true" if workers can be steered over gRPC on a port. */}}
+{{- /* Says "true" if workers can be controlled over gRPC on a port. */}}
 {{- define "disagg-node.grpc" -}}
 {{- if and (eq .Values.profile "launch") .Values.launch.grpc.enabled }}true{{ end }}
 {{- end }}
