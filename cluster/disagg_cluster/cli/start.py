@@ -270,7 +270,7 @@ def say_where(address: ListenAddress, scheme: str = "http", *, protected: bool =
     from disagg_cluster.daemon.endpoint_file import near_url
 
     root = near_url(address, scheme)
-    click.echo(f"page for people: {root}/\nmetrics page: {root}/metrics", err=True)
+    click.echo(f"web page: {root}/\nmetrics page: {root}/metrics", err=True)
     if text := open_to_all(address, protected=protected):
         click.echo(text, err=True)
 

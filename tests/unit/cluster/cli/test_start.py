@@ -51,7 +51,7 @@ def test_a_page_open_to_everybody_without_a_password_is_warned_about(
     say_where(parse_listen(address), protected=protected)
 
     said = capsys.readouterr().err
-    assert said.splitlines()[0].startswith("page for people: http://")
+    assert said.splitlines()[0].startswith("web page: http://")
     assert ("to everybody and without a password" in said) is warned
 
 
