@@ -14,10 +14,11 @@ from disagg_cluster.config.values import Amount, Count, Seconds, Section
 class RestartPolicy:
     """The supervisor's deadlines and restart limits for one worker.
 
-    A crash delays the restart by `first × factor^(n-1)` seconds, at most `max`, less up to
-    `jitter_ratio` of it; n counts crashes since the worker was last ready for `steady_seconds`. It
-    is given up when n, or the crashes of the last `crash_window_seconds`, reach `crash_limit`. A
-    worker that was given up is retried every `failed_retry_seconds`; never if that is 0.
+    A crash delays the restart by `backoff_first_seconds` × `backoff_factor`^(n-1), at most
+    `backoff_max_seconds`, less up to `backoff_jitter_ratio` of it; n counts crashes since the
+    worker was last ready for `steady_seconds`. It is given up when n, or the crashes of the last
+    `crash_window_seconds`, reach `crash_limit`. A worker that was given up is retried every
+    `failed_retry_seconds`; never if that is 0.
     `hang_probes` failed probes in a row kill a ready worker that does no work meanwhile, or fewer
     that took as long (they are made every `health_seconds`), but not in its first
     `hang_grace_seconds`. `leftover_seconds` is what the rest of a group gets once its leader has

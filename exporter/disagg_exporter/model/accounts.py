@@ -194,7 +194,7 @@ class TokenAccount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BusyGpus:
-    """Devices' worth of work of one phase in the last `window_seconds`: provisional (A8)."""
+    """Devices' worth of work of one phase in the fast gauges' window: provisional (A8)."""
 
     role: Role
     phase: Phase
