@@ -162,14 +162,18 @@ class MixedPool:
 
         ITLs follow a gamma distribution, computed by Wilson and Hilferty's cube root (1931). The
         shorter a request's output, the fewer prompts it meets, and the more their number varies.
+        Very unequal ITLs count as no more unequal than makes the most of them slow, but at least
+        as exponential ones: by their own deviation hardly one would be slow though their mean is.
         """
         mix = self.mix
         outputs = length_points(mix.output_tokens, mix.output_dispersion, _LENGTHS)
         deviations = level.by_batch + level.by_prompts * np.sqrt(mix.output_tokens / outputs)
-        ninth = np.maximum(deviations, _LEAST_DEVIATION) ** 2 / 9
         target = math.cbrt(min(self.targets.itl_seconds / level.itl_seconds, _FAR))
+        # The share is largest at a deviation of three roots of what the target exceeds 1 by.
+        most = max(1.0, 3 * math.sqrt(max(target - 1, 0.0)))
+        third = np.clip(deviations, _LEAST_DEVIATION, most) / 3
         normal = NormalDist()
-        beyond = (target - 1 + ninth) / np.sqrt(ninth)
+        beyond = (target - 1) / third + third
         return float(np.mean([normal.cdf(-each) for each in beyond.tolist()]))
 
     def _late_share(self, batch: float, engines: int) -> float:

@@ -33,12 +33,21 @@ mixes = st.builds(
     output_dispersion=st.floats(0, 4),
     context_factor=st.floats(0.1, 4),
 )
-targets = st.builds(
-    Targets,
-    ttft_seconds=st.floats(0.01, 10),
-    itl_seconds=st.floats(0.002, 1),
-    attainment=st.floats(0.5, 0.999),
-)
+
+
+def _targets(least_attainment: float) -> st.SearchStrategy[Targets]:
+    return st.builds(
+        Targets,
+        ttft_seconds=st.floats(0.01, 10),
+        itl_seconds=st.floats(0.002, 1),
+        attainment=st.floats(least_attainment, 0.999),
+    )
+
+
+targets = _targets(0.5)
+# Where a fifth of all requests may be slow, the mean may be slower than the target, and then more
+# fluctuation lets more of them meet it.
+usual_targets = _targets(0.9)
 roles = st.sampled_from(sorted(POOLS))
 
 
@@ -63,7 +72,7 @@ def test_capacity_utilization_and_batch_are_within_their_bounds(
     assert 0 <= found.batch <= COSTS.shape.max_num_seqs
 
 
-@given(roles, mixes, targets, st.integers(1, 32))
+@given(roles, mixes, usual_targets, st.integers(1, 32))
 @settings(max_examples=25, deadline=None)
 def test_an_engine_in_a_larger_pool_serves_no_less(
     role: str, mix: RequestMix, wanted: Targets, engines: int
@@ -74,7 +83,18 @@ def test_an_engine_in_a_larger_pool_serves_no_less(
     assert many >= 2 * few * 0.99
 
 
-@given(roles, mixes, targets, st.integers(1, 8), st.floats(1.1, 5))
+def test_answers_of_one_or_two_tokens_meet_no_target_that_their_mean_misses() -> None:
+    """Their ITLs are so unequal that most would be far below the mean."""
+    short = RequestMix(
+        1.0, 485, 1.17, 4866, arrival_dispersion=5.8, prompt_dispersion=3.6, output_dispersion=2.06
+    )
+    wanted = Targets(ttft_seconds=6.8, itl_seconds=0.004, attainment=0.967)
+
+    assert COSTS.step_seconds(0, 0, 1, 1000) > wanted.itl_seconds
+    assert requests_per_second("mixed", short, wanted, 8) == 0
+
+
+@given(roles, mixes, usual_targets, st.integers(1, 8), st.floats(1.1, 5))
 @settings(max_examples=25, deadline=None)
 def test_burstier_arrivals_never_raise_the_capacity(
     role: str, mix: RequestMix, wanted: Targets, engines: int, factor: float
