@@ -59,6 +59,7 @@ def _figures(results: Results, seconds: float) -> dict[str, float | None]:
     two = tallies.pop(TWO, Tally())
     faulty = sum(tally.scenarios for tally in tallies.values())
     clean = [scored for played, scored in results if not played.truth.causes]
+    faultless = [scored for played, scored in results if not played.scenario.truth.causes]
     wrong_by_cause = [1 - tally.cause / tally.scenarios for tally in tallies.values()]
     undecided = sum(scored.undecided for _, scored in results)
     right_in_time = sum(tally.in_time for tally in tallies.values())
@@ -74,6 +75,11 @@ def _figures(results: Results, seconds: float) -> dict[str, float | None]:
         "worst_cause_wrong_percent": 100 * max(wrong_by_cause) if wrong_by_cause else None,
         "undecided_percent": _percent(undecided, len(results)),
         "clean_blamed_percent": _percent(sum(each.blamed for each in clean), len(clean)),
+        # Without faults whose cost is too small to count.
+        "faultless": float(len(faultless)),
+        "faultless_blamed_percent": _percent(
+            sum(each.blamed for each in faultless), len(faultless)
+        ),
         "blamed_before_onset_percent": _percent(
             sum(scored.blamed for played, scored in results if played.truth.causes),
             faulty + two.scenarios,

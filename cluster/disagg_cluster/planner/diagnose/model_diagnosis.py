@@ -68,7 +68,7 @@ def diagnose_model(
     parts = tuple(ttft_parts(view, entry, decode))
     if judged.findings:
         outcome, text = DiagnosisOutcome.FOUND, judged.findings[0].text
-    elif _is_late(view, entry, decode) and not judged.remembered:
+    elif _is_late(view, entry, decode) and all(each.is_past for each in judged.remembered):
         outcome = DiagnosisOutcome.UNDECIDED
         text = "requests wait longer than before, and no exported metric explains why"
     else:

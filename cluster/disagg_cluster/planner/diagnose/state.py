@@ -19,12 +19,15 @@ _MOST_PER_ROUND = 2
 # A finding without evidence is kept for so many rounds, unless another replaces it. While requests
 # there wait as long as before it is kept for some minutes.
 _HELD_ROUNDS, _HELD_WHILE_LONG = 2, 8
+# One that is no longer kept is believed at once if it is observed again within so many rounds: the
+# queues of few requests come and go.
+_RECALLED_ROUNDS = 8
 # At most so many suspects are reported.
 _MOST_SUSPECTS = 2
 _KEPT_ORDER = 0.8
 _BEFORE_ENGINES = {Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT}
 # A wait of at least this part of the former one is still too long.
-_AS_LONG = 0.7
+_AS_LONG = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class StandingFinding:
 
     In `rounds` one with several new scrapes counts twice. `wait_seconds` is the wait of requests at
     the last observation. `is_disputed`: the last round named other engines, and the finding is that
-    of the round before.
+    of the round before. `is_past`: it was believed and is no longer.
     """
 
     model: ModelKey
@@ -42,6 +45,7 @@ class StandingFinding:
     wait_seconds: float
     missed: int = 0
     is_disputed: bool = False
+    is_past: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +111,12 @@ def settled(
         # Without a known wait nothing shows that it lasts.
         lasts = 0 < _AS_LONG * gone.wait_seconds <= wait_seconds(gone.finding)
         held_rounds = _HELD_WHILE_LONG if lasts else _HELD_ROUNDS
-        if gone.rounds >= _BELIEVED and lasts and is_old:
+        is_past = gone.is_past or gone.missed >= held_rounds
+        if gone.rounds >= _BELIEVED and lasts and is_old and not gone.is_past:
             remembered.append(gone)
-        elif gone.rounds >= _BELIEVED and gone.missed < held_rounds and not believed:
-            remembered.append(replace(gone, missed=gone.missed + 1))
+        elif gone.rounds >= _BELIEVED and not believed:
+            if not is_past or gone.missed < held_rounds + _RECALLED_ROUNDS:
+                remembered.append(replace(gone, missed=gone.missed + 1, is_past=is_past))
         elif _LIKELY_ROUNDS <= gone.rounds < _BELIEVED and not gone.missed:
             # A barely significant finding is so in about two rounds of three.
             remembered.append(replace(gone, missed=1))
@@ -118,6 +124,7 @@ def settled(
         each
         for each in remembered
         if each.rounds >= _BELIEVED
+        and not each.is_past
         and (each in believed or not any(_explains(one.finding, each.finding) for one in believed))
     ]
     unconfirmed = [each for each in remembered if each.rounds < _BELIEVED and not each.missed]
@@ -154,7 +161,7 @@ def _is_disputed(before: StandingFinding, now: BottleneckFinding) -> bool:
 
     Alerts have the engine as a label: they would never persist if it changed with each round.
     """
-    is_believed = before.rounds >= _BELIEVED and not before.is_disputed
+    is_believed = before.rounds >= _BELIEVED and not (before.is_disputed or before.is_past)
     return is_believed and now.engines != before.finding.engines
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.suspicion import PEER_Z
 from disagg_cluster.planner.diagnose.evidence.known import known_median
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
+from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.verdict.values import Evidence
 from disagg_exporter.model import Role
 
 _LOST_SHARE = 0.2
 _LOW, _BEGUN = 0.25, 0.5
+# Mixed steps of two engines are slow alike if one level is this part of the other.
+_AS_SLOW = 0.6
 _MIXED_OVER_PURE, _NOT_SLOW = float(np.log(1.12)), float(np.log(1.08))
 
 
@@ -56,6 +60,21 @@ def slowness_by_kind(view: ModelView, rows: Rows, onset_block: int) -> tuple[flo
     if len(others) and level_since(view, others, "mixed_slowness", onset_block) >= mixed / 2:
         return mixed, level_since(view, others, "pure_slowness", onset_block)
     return mixed, float("nan")
+
+
+def as_slow_mixed(view: ModelView, rows: Rows, others: Rows, onset_block: int) -> NDArray[np.bool_]:
+    """Which of some other engines have mixed steps about as slow as these since a block.
+
+    What slows mixed steps, such as the settings of a pool, is often the same at engines that are
+    too lightly loaded to delay requests.
+    """
+
+    def levels(some: Rows) -> Floats:
+        each = (level_since(view, np.array([row]), "mixed_slowness", onset_block) for row in some)
+        return np.fromiter(each, dtype=np.float64, count=len(some))
+
+    least = np.maximum(_AS_SLOW * known_median(levels(rows)), _MIXED_OVER_PURE)
+    return np.asarray(levels(others) >= least)
 
 
 def _at(view: ModelView, rows: Rows, name: str, block: int) -> float:

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from disagg_cluster.planner.diagnose.causes.mixed_steps import level_since, mixing_evidence
+from disagg_cluster.planner.diagnose.causes.mixed_steps import (
+    as_slow_mixed,
+    level_since,
+    mixing_evidence,
+)
 from disagg_cluster.planner.diagnose.causes.suspicion import (
     ActionAdvice,
     Adverse,
@@ -77,6 +81,10 @@ def slow_suspicions(
     for number, found in zip(affected.tolist(), why, strict=True):
         by_cause.setdefault(found.cause, []).append(number)
         first.setdefault(found.cause, found)
+    if alike := by_cause.get(Cause.INTERFERENCE):
+        onset = int(slow.onset[alike].min())
+        others = np.setdiff1d(np.arange(len(rows)), affected)
+        alike += others[as_slow_mixed(view, rows[alike], rows[others], onset)].tolist()
     for cause, numbers in by_cause.items():
         ratio = float(np.exp(slow.size[numbers[0]]))
         text = f"its steps take {ratio:.2f} times as long for the same work"

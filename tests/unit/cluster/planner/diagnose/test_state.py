@@ -100,3 +100,13 @@ def test_an_old_finding_is_kept_while_requests_wait_as_long() -> None:
     found = rounds(sure, *[[]] * 10, wait_seconds=1.0, forgotten_seconds=2000.0)
 
     assert len(found[-1].findings) == 1
+
+
+def test_a_finding_that_ended_is_believed_at_once_when_it_returns_soon() -> None:
+    believed = [(finding("d1"), SURE)]
+    again = [(finding("d1"), WEAK)]
+    for pause, returns in ((10, True), (11, False)):
+        found = rounds(believed, *[[]] * pause, again, wait_seconds=0.0)
+
+        assert [bool(each.findings) for each in found[:5]] == [True, True, True, False, False]
+        assert bool(found[-1].findings) is returns

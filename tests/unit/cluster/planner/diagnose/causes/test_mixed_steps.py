@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from disagg_cluster.planner.diagnose.causes import slow_steps
-from disagg_cluster.planner.diagnose.causes.mixed_steps import slowness_by_kind
+from disagg_cluster.planner.diagnose.causes.mixed_steps import (
+    as_slow_mixed,
+    slowness_by_kind,
+)
 from disagg_cluster.planner.diagnose.causes.slow_steps import SlowSteps, why_each_is_slow
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence
@@ -48,6 +51,35 @@ def test_slow_mixed_steps_are_measured_after_the_block_of_their_onset(
 
     assert mixed > 0.35
     assert pure == pytest.approx(0.0)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Mixed engines by how slow their mixed steps are from the onset on."""
+
+    slow: tuple[float, ...]
+
+    def changed(self, _name: str, rows: Rows) -> SimpleNamespace:
+        levels = np.zeros((len(self.slow), 10))
+        levels[:, ONSET:] = np.array(self.slow)[:, None]
+        return SimpleNamespace(levels=levels[rows])
+
+
+@pytest.mark.parametrize(
+    ("levels", "found"),
+    [
+        ((SLOW, SLOW, 0.3, 0.2, np.nan), [True, False, False]),
+        # A tenth is slow for no engine, whatever the others are.
+        ((0.1, 0.1, 0.1, 0.1, 0.1), [False, False, False]),
+        ((np.nan, np.nan, SLOW, SLOW, SLOW), [False, False, False]),
+    ],
+)
+def test_engines_whose_mixed_steps_are_about_as_slow_are_named_too(
+    levels: tuple[float, ...], found: list[bool]
+) -> None:
+    view = cast("ModelView", Levels(levels))
+
+    assert as_slow_mixed(view, np.arange(2), np.arange(2, 5), ONSET).tolist() == found
 
 
 def test_an_engine_without_readings_shares_the_cause_of_peers_slow_since_then(
