@@ -82,22 +82,13 @@ _TAIL = f"""
         expr: sum by (cluster, le) ({_WHOLE})
       - record: {_CLUSTER_P95}
         expr: histogram_quantile(0.95, {_CLUSTER}) >= 0
-
-      # Names of before, which go with the next release.
-%(before)s"""
+"""
 
 
 def request_rules() -> str:
     """Return the whole file."""
     bounds = "|".join((*map(str, WHOLE_BOUNDS_SECONDS), "[+]Inf"))
-    before = "".join(map(_of_before, (_PARTS, _POOLS, _WHOLE, _P95, _CLUSTER, _CLUSTER_P95)))
-    return "".join((_HEAD, *_shares(), *_wholes(), _TAIL % {"le": bounds, "before": before}))
-
-
-def _of_before(record: str) -> str:
-    """Return a rule for the record's earlier name, without its unit."""
-    name = record.replace("_seconds_bucket:", "_bucket:").replace("_seconds:p95_", "_p95:")
-    return f"      - record: {name}\n        expr: {record}\n"
+    return "".join((_HEAD, *_shares(), *_wholes(), _TAIL % {"le": bounds}))
 
 
 def _shares() -> Iterator[str]:

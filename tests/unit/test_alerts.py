@@ -53,14 +53,6 @@ KNOWN = (
     | {rule["record"] for rule in RULES if "record" in rule}
 )
 TESTS = "".join(path.read_text(encoding="utf-8") for path in TEST_FILES)
-NAMES_OF_BEFORE = {
-    rule["record"]: rule["expr"]
-    for rule in RULES
-    if "record" in rule and re.fullmatch(r"\w+:\w+:\w+", rule["expr"])
-}
-"""Records of this release that are only another record's value, by what they are called now."""
-BY_CLUSTER_ALONE = re.compile(r"cluster:disagg_(itl|ttft)_slow:rate\w+")
-"""Earlier names of records that are now by model."""
 LEVEL = re.compile(
     "(?:(?:cluster|node|engine|model|namespace|role|gpu|reason|unit|component|part)(?:_|$))+"
 )
@@ -197,7 +189,7 @@ def test_every_rule_is_touched_by_a_test(name: str) -> None:
 def test_a_record_is_named_by_level_metric_and_operation() -> None:
     """The unit of a rate names what it is a rate of; a quotient of rates is a ratio_rate."""
     for name in sorted(KNOWN):
-        if ":" not in name or name in NAMES_OF_BEFORE or BY_CLUSTER_ALONE.fullmatch(name):
+        if ":" not in name:
             continue
         level, metric, operation = name.split(":")
         assert LEVEL.fullmatch(level), name
@@ -205,13 +197,9 @@ def test_a_record_is_named_by_level_metric_and_operation() -> None:
             assert UNIT.search(metric), name
 
 
-def test_a_legacy_record_name_only_lacks_its_unit_or_ratio_and_no_rule_uses_it() -> None:
-    for before, now in NAMES_OF_BEFORE.items():
-        shorter = now.replace("_seconds_bucket:", "_bucket:").replace("_seconds:p95_", "_p95:")
-        assert before == shorter.replace(":ratio_rate", ":rate")
-
-    used = {name for rule in RULES for name in metric_names(rule["expr"])}
-    assert used & NAMES_OF_BEFORE.keys() == set()
+def test_no_record_is_only_another_name_of_a_record() -> None:
+    for rule in RULES:
+        assert not ("record" in rule and re.fullmatch(r"\w+:\w+:\w+", rule["expr"])), rule
 
 
 def test_a_cluster_record_aggregates_away_all_finer_labels() -> None:

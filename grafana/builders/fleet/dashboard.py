@@ -36,12 +36,6 @@ def dashboard() -> dict[str, Any]:
     )
 
 
-def _of_either_name(record: str) -> str:
-    """A recorded quantile, also from clusters whose rules still use its name without the unit."""
-    before = record.replace("_seconds:p95_", "_p95:")
-    return f"{record}{{{C}}} or {before}{{{C}}}"
-
-
 def _clusters() -> Row:
     pages = f'ALERTS{{{firing(C)}, severity=~"page|critical"}}'
     return "", [
@@ -60,8 +54,8 @@ def _clusters() -> Row:
                 Ask(f"max by (cluster) (cluster:disagg_observed_gpus:ratio{{{C}}})"),
                 Ask(f'max by (cluster) ({_USED}{{{C}, role="prefill"}})'),
                 Ask(f'max by (cluster) ({_USED}{{{C}, role="decode"}})'),
-                Ask(f"max by (cluster) ({_of_either_name(_FIRST)})"),
-                Ask(f"max by (cluster) ({_of_either_name(_BETWEEN)})"),
+                Ask(f"max by (cluster) ({_FIRST}{{{C}}})"),
+                Ask(f"max by (cluster) ({_BETWEEN}{{{C}}})"),
                 Ask(f'sum by (cluster) ({_TOKENS}{{{C}, phase="decode"}})'),
                 Ask(f"sum by (cluster, currency) ({_COST}{{{C}}})"),
                 Ask(f"count by (cluster) ({pages})"),
@@ -109,7 +103,7 @@ def _over_time() -> Row:
             "Users' time to first token (TTFT) p95",
             "95th percentile, end to end as far as it is observed, 5 minutes. The dashed line is "
             "the alerts' target.",
-            [Ask(_of_either_name(_FIRST), "{{cluster}}")],
+            [Ask(f"{_FIRST}{{{C}}}", "{{cluster}}")],
             unit="s",
             filled=0,
             steps=limit(TTFT_SECONDS),

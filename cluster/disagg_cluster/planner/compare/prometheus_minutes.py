@@ -21,8 +21,6 @@ from disagg_cluster.planner.history.range_reader import (
 from disagg_cluster.prometheus.promql import matcher
 
 _FIRST_TOKEN = "cluster_model_namespace:disagg_request_time_to_first_token_seconds_bucket:rate5m"
-_FORMER_FIRST_TOKEN = "cluster_model_namespace:disagg_request_time_to_first_token_bucket:rate5m"
-"""Former record name, which the rules of this release still write."""
 _BETWEEN = "disagg_engine_inter_token_latency_seconds"
 
 
@@ -83,7 +81,6 @@ class PrometheusMinutes:
             rates = f"sum by (cluster, node, engine) ({source.rate(f'{_BETWEEN}_{part}')})"
             return f"sum ({rates} * on (cluster, node, engine) {engines})"
 
-        first = [source.of(name, *of_model) for name in (_FIRST_TOKEN, _FORMER_FIRST_TOKEN)]
         return {
             "requests": f"sum ({source.of(ARRIVALS.record, *of_model)})",
             "tokens": f"sum by (phase) ({rate('disagg_node_phase_tokens_total')})",
@@ -91,7 +88,7 @@ class PrometheusMinutes:
             "watts": f"sum ({rate('disagg_node_energy_joules_total')})",
             "between_sum": between("sum"),
             "between_count": between("count"),
-            "first_token": f"sum by (le) ({' or '.join(first)})",
+            "first_token": f"sum by (le) ({source.of(_FIRST_TOKEN, *of_model)})",
         }
 
 
