@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.giant_prompts import PERHAPS_GIANTS_Z, giants
+from disagg_cluster.planner.diagnose.causes.mixed_steps import level_since
 from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
 from disagg_cluster.planner.diagnose.causes.suspicion import (
     LIKELY_Z,
@@ -134,7 +135,7 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
     use = (found["prompt_length"].size == 0) & (beside.size > 0)
     length = _or(found["prompt_length"], use, beside)
     found["prompt_length"] = _gathered(view, waits, length)
-    found["slowness"] = _slowness(view, waits, found["slowness"])
+    found["slowness"] = own_or_fitted_slowness(view, waits, found["slowness"])
     found["share"] = _share(view, waits, found["share"])
     found["host_gap"] = _for_long(view, rows, "host_gap", _GAP_FOR_LONG, found["host_gap"])
     found["prompt_spread"] = _spread(view, waits)
@@ -194,7 +195,7 @@ def _share(view: ModelView, waits: Waits, share: Adverse) -> Adverse:
     )
 
 
-def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
+def own_or_fitted_slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     """Slowness by the engine's own slow-moving model where exported, else by the fit to its peers.
 
     The own model knows the work of each step, the fit only sums over many. It has learned for
@@ -227,8 +228,9 @@ def _slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
     for_long = is_covered & (own.size == 0) & (np.nan_to_num(shift.after) >= np.log(_SLOW_FOR_LONG))
     # If all peers are slightly slow, their models are off; and a slowness that has not changed
     # explains no increase of waits.
-    all_slow = np.nan_to_num(shift.after) >= np.log(_SLOW_WITH_PEERS)
-    far = (changed.apart_z >= PEER_Z) | (all_slow & (waits.onset >= changed.levels.shape[1]))
+    stood = [level_since(view, np.array([row]), "own_slowness", 0) for row in rows]
+    stood_slow = np.nan_to_num(np.array(stood)) >= np.log(_SLOW_WITH_PEERS)
+    far = (changed.apart_z >= PEER_Z) | (stood_slow & (waits.onset >= changed.levels.shape[1]))
     for_long &= (far | ~has_peers) & ~is_unlearned
     size = np.where(for_long, np.nan_to_num(shift.after), own.size)
     z = np.where(for_long, _FOR_LONG_Z, own.z)
