@@ -136,7 +136,8 @@ relabelings:
     targetLabel: node
   {{- with .Values.cluster }}
   - targetLabel: cluster
-    replacement: {{ . | quote }}
+    {{- /* Prometheus expands $1 in it; $$ is a dollar. */}}
+    replacement: {{ . | replace "$" "$$" | quote }}
   {{- end }}
   {{- with .Values.scrape.relabelings }}
   {{- toYaml . | nindent 2 }}
@@ -184,7 +185,7 @@ honorLabels: true
 {{- if .Values.cluster }}
 relabelings:
   - targetLabel: cluster
-    replacement: {{ .Values.cluster | quote }}
+    replacement: {{ .Values.cluster | replace "$" "$$" | quote }}
 {{- end }}
 {{- end }}
 

@@ -56,6 +56,9 @@ def test_a_monitor_sets_the_node_and_cluster_labels_of_the_rules(kind: str) -> N
     target = one(manifests, "DaemonSet")["spec"]["template"]
     found = target if kind == "PodMonitor" else one(manifests, "Service")
     assert spec["selector"]["matchLabels"].items() <= found["metadata"]["labels"].items()
+    dollars = one(render(values | {"cluster": "us-$1"}), kind)["spec"]
+    [endpoint] = dollars["podMetricsEndpoints" if kind == "PodMonitor" else "endpoints"]
+    assert endpoint["relabelings"][1]["replacement"] == "us-$$1"
     # The job, by which the alerts know their targets, is what this label says.
     assert spec["jobLabel"] in found["metadata"]["labels"]
     chosen = values["podMonitor" if kind == "PodMonitor" else "serviceMonitor"]["labels"]
