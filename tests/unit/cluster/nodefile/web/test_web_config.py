@@ -297,9 +297,10 @@ def test_an_invalid_change_has_no_effect_and_is_logged_once(
         assert "web.yml:1: tracing: unknown key" in told[0]
 
         path.write_text(TLS, encoding="utf-8")
-        until(lambda: watch.status().success)
+        # It is logged by the watch's thread, after the status has changed.
+        until(lambda: "again what is in force" in caplog.records[-1].message)
+        assert watch.status().success
         assert watch.access is first
-        assert "again what is in force" in caplog.records[-1].message
 
 
 def test_an_emptied_file_does_not_disable_tls(tmp_path: Path) -> None:
