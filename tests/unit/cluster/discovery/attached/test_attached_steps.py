@@ -211,13 +211,19 @@ def test_an_unavailable_socket_is_logged_and_ends_nothing(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
-def test_a_socket_that_cannot_be_opened_is_tried_again(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def in_the_way(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file where the socket's folder should be; the socket is tried again every millisecond."""
     monkeypatch.setattr(attached_steps, "AGAIN_SECONDS", 0.001)
     parent = folder.attached_socket.parent
     parent.parent.mkdir(parents=True, exist_ok=True)
     parent.write_text("in the way")
+    return parent
+
+
+def test_a_socket_that_cannot_be_opened_is_tried_again(
+    folder: RunFolder, in_the_way: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     told = AttachedSteps(folder, Ledger(), CapacityModel(1.0), tuple)
 
     async def story() -> None:
@@ -225,7 +231,7 @@ def test_a_socket_that_cannot_be_opened_is_tried_again(
         for _ in range(5):
             await asyncio.sleep(0.002)
         assert [status.success for status in told.collectors()] == [False]
-        parent.unlink()
+        in_the_way.unlink()
         async with _patience(20.0):
             while told.collectors():
                 await asyncio.sleep(0.02)
@@ -237,21 +243,15 @@ def test_a_socket_that_cannot_be_opened_is_tried_again(
     assert sum("unavailable" in record.message for record in caplog.records) == 1
 
 
-def test_a_closed_socket_is_not_tried_again(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attached_steps, "AGAIN_SECONDS", 0.001)
-    parent = folder.attached_socket.parent
-    parent.parent.mkdir(parents=True, exist_ok=True)
-    parent.write_text("in the way")
+def test_a_closed_socket_is_not_tried_again(folder: RunFolder, in_the_way: Path) -> None:
     told = AttachedSteps(folder, Ledger(), CapacityModel(1.0), tuple)
 
     async def story() -> None:
         told.open()
         told.close()
-        parent.unlink()
+        in_the_way.unlink()
         for _ in range(5):
             await asyncio.sleep(0.002)
 
     asyncio.run(story())
-    assert not parent.exists()
+    assert not in_the_way.exists()
