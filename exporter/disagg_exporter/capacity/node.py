@@ -75,9 +75,11 @@ class CapacityModel:
         if self._inbox.count >= MOST_HELD:
             self._learn()
 
-    def steps(self, key: StreamKey, rows: Rows, *, overlapped: bool) -> None:
+    def steps(
+        self, key: StreamKey, rows: Rows, *, overlapped: bool, held_totals: bool = False
+    ) -> None:
         """Queue step records of one stream, in the order of arrival."""
-        self._inbox.steps(key, rows, overlapped=overlapped)
+        self._inbox.steps(key, rows, overlapped=overlapped, held_totals=held_totals)
         if self._inbox.count >= MOST_HELD:
             self._learn()
 

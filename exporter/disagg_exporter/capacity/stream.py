@@ -163,7 +163,7 @@ class StreamLoad:
         self.mark_ns = int(reached_ns[-1])
         length_ns = np.zeros(len(rows))
         length_ns[1:] = reached_ns[1:] - reached_ns[:-1]
-        return RecordStretch(rows, length_ns, inbox.overlapped)
+        return RecordStretch(rows, length_ns, inbox.overlapped, inbox.held_totals)
 
 
 def learn(reported: Iterable[tuple[StreamLoad, RecordStretch]]) -> None:

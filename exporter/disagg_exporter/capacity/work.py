@@ -17,15 +17,16 @@ from disagg_exporter.steps.rows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, joine
 
 
 class StreamInbox:
-    """What one stream sent, in order, while its `overlapped` did not change.
+    """What one stream sent, in order, while what its times mean did not change.
 
-    `heartbeats` are hellos and heartbeats, each with the number of records before it.
+    `heartbeats` are hellos and heartbeats, each with the number of records before it. `overlapped`
+    and `held_totals`: as in `RecordStretch`.
     """
 
-    __slots__ = ("_count", "_parts", "_single", "heartbeats", "overlapped")
+    __slots__ = ("_count", "_parts", "_single", "heartbeats", "held_totals", "overlapped")
 
-    def __init__(self, *, overlapped: bool) -> None:
-        self.overlapped = overlapped
+    def __init__(self, *, overlapped: bool, held_totals: bool = False) -> None:
+        self.overlapped, self.held_totals = overlapped, held_totals
         self.heartbeats: list[tuple[int, Step]] = []
         self._parts: list[Rows] = []
         self._single: list[Step] = []
@@ -66,19 +67,21 @@ class Inbox:
 
     def step(self, key: StreamKey, step: Step, *, overlapped: bool) -> None:
         """Add one record."""
-        self._latest(key, overlapped=overlapped).step(step)
+        self._latest(key, overlapped, held_totals=False).step(step)
         self.count += 1
 
-    def steps(self, key: StreamKey, rows: Rows, *, overlapped: bool) -> None:
+    def steps(
+        self, key: StreamKey, rows: Rows, *, overlapped: bool, held_totals: bool = False
+    ) -> None:
         """Add some records of one stream, in the order of arrival."""
         if len(rows):
-            self._latest(key, overlapped=overlapped).steps(rows)
+            self._latest(key, overlapped, held_totals).steps(rows)
             self.count += len(rows)
 
     def heartbeat(self, key: StreamKey, message: Step) -> None:
         """Add a hello or heartbeat."""
         several = self._inboxes.get(key)
-        latest = several[-1] if several else self._latest(key, overlapped=False)
+        latest = several[-1] if several else self._latest(key, False, False)
         latest.heartbeat(message)
         self.count += 1
 
@@ -87,10 +90,11 @@ class Inbox:
         received, self._inboxes, self.count = self._inboxes, {}, 0
         return [(key, inbox) for key, several in received.items() for inbox in several]
 
-    def _latest(self, key: StreamKey, *, overlapped: bool) -> StreamInbox:
+    def _latest(self, key: StreamKey, overlapped: bool, held_totals: bool) -> StreamInbox:
         several = self._inboxes.setdefault(key, [])
-        if not several or several[-1].overlapped is not overlapped:
-            several.append(StreamInbox(overlapped=overlapped))
+        last = several[-1] if several else None
+        if last is None or (last.overlapped, last.held_totals) != (overlapped, held_totals):
+            several.append(StreamInbox(overlapped=overlapped, held_totals=held_totals))
         return several[-1]
 
 
@@ -102,12 +106,14 @@ class RecordStretch(NamedTuple):
     """Consecutive records of one stream; the first row is the record before them.
 
     `length_ns` is the time that each stands for, 0 for the first. `overlapped`: the engine's own
-    step times are mere waits, so the time from record to record counts.
+    step times are mere waits, so the host's part in a step is not known. Its totals are the time
+    that steps held their devices (`held_totals`), else the time from record to record counts.
     """
 
     rows: Rows
     length_ns: _Numbers
     overlapped: bool
+    held_totals: bool = False
 
 
 class BatchSums(NamedTuple):
@@ -217,7 +223,8 @@ def work_of(stretches: Sequence[RecordStretch]) -> RecordColumns:
     paired = pending & reported
     if any(stretch.overlapped for stretch in stretches):
         overlapped = np.array([stretch.overlapped for stretch in stretches])[numbers]
-        step_ns = np.where(paired & overlapped, length_ns, step_ns)
+        waits = [stretch.overlapped and not stretch.held_totals for stretch in stretches]
+        step_ns = np.where(paired & np.array(waits)[numbers], length_ns, step_ns)
         paired &= ~overlapped
     return RecordColumns(
         first=[0, *seams],

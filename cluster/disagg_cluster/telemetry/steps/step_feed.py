@@ -149,16 +149,17 @@ def ingest_steps(
 ) -> None:
     """Pass the steps that an engine reported on to accounting and capacity."""
     overlapped = bool(event.flags & wire.OVERLAPPED)
+    held_totals = bool(event.flags & wire.HELD_TOTALS)
     if isinstance(event, StepRecords):
         ledger.steps(event.key, event.rows, now_ns=now_ns)
-        capacity_model.steps(event.key, event.rows, overlapped=overlapped)
+        capacity_model.steps(event.key, event.rows, overlapped=overlapped, held_totals=held_totals)
     elif event.step is not None:
         capacity_model.heartbeat(event.key, event.step, event.limits)
         ledger.heartbeat(
             event.key,
             event.step,
             overlapped=overlapped,
-            held_totals=bool(event.flags & wire.HELD_TOTALS),
+            held_totals=held_totals,
             in_flight=event.in_flight,
             now_ns=now_ns,
         )

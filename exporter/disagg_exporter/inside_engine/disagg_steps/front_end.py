@@ -1,4 +1,4 @@
-"""Counts the requests that vLLM's front end has handed to its engine and not received back.
+"""Reads the requests that vLLM's front end has handed to its engine and not received back.
 
 The record of a step is made when the step ends. That a step is running is known earlier, because
 its requests are waiting. vLLM keeps a list of them and does not pass it to stat loggers, but it
@@ -9,7 +9,7 @@ and only read.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -18,8 +18,12 @@ from weakref import ref
 _MOST_CALLERS = 32
 
 
-def find_in_flight() -> Callable[[], int | None]:
-    """Return a function that counts the requests in flight of the engine now being created.
+Requests = Callable[[], list[Any] | None]
+"""Returns the states of the requests in flight; None if they are not known."""
+
+
+def find_requests() -> Requests:
+    """Return a function that lists the requests in flight of the engine now being created.
 
     It returns None if no such engine is among the callers, as in another vLLM version.
     """
@@ -29,7 +33,7 @@ def find_in_flight() -> Callable[[], int | None]:
             break
         processor = _output_processor(frame.f_locals.get("self"))
         if processor is not None:
-            return partial(_count, ref(processor))
+            return partial(_states, ref(processor))
         frame = frame.f_back
     return lambda: None
 
@@ -44,13 +48,36 @@ def _output_processor(caller: Any) -> Any:
         return None
 
 
-def _count(known: Callable[[], Any]) -> int | None:
+def _states(known: Callable[[], Any]) -> list[Any] | None:
     processor = known()
     if processor is None:
         return None
     # Copied at once: the engine's own thread adds and removes.
-    states = list(processor.request_states.values())
-    return sum(not _awaits_input(state) for state in states)
+    return list(processor.request_states.values())
+
+
+def count_in_flight(requests: Requests) -> int | None:
+    """Return how many requests the engine has not answered; None if that is not known."""
+    states = requests()
+    return None if states is None else sum(not _awaits_input(state) for state in states)
+
+
+def first_token_ns(requests: Requests, finished: Iterable[Any]) -> int:
+    """Return how long ago a request was scheduled whose first token has just been made.
+
+    The longest where there are several, 0 where there is none. Both of its times are stamps of the
+    engine's process.
+
+    Args:
+        requests: Those in flight.
+        finished: What vLLM reports of requests that ended with this step.
+    """
+    seconds = [each.prefill_time for each in finished if each.num_generation_tokens == 1]
+    for state in requests() or ():
+        stats = state.stats
+        if stats.scheduled_ts > 0 and stats.first_token_ts == stats.last_token_ts > 0:
+            seconds.append(stats.first_token_ts - stats.scheduled_ts)
+    return max(0, int(max(seconds, default=0.0) * 1e9))
 
 
 def _awaits_input(state: Any) -> bool:

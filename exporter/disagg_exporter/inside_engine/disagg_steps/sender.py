@@ -55,6 +55,7 @@ class Sender:
             is not worth a record. If it raises, the record counts as a drop.
         in_flight: Counts the requests that the engine has not answered; None if unknown.
         limits: The most tokens and requests that the engine takes into one step, if known.
+        late: Each step is launched before the record of the one before it is made.
         clock_ns: CLOCK_MONOTONIC.
         getpid: Distinguishes a forked child from its parent.
         beat_seconds: From one heartbeat to the next.
@@ -75,6 +76,7 @@ class Sender:
         read: Callable[..., StepReport | None] = lambda report: report,
         in_flight: Callable[[], int | None] = lambda: None,
         limits: tuple[int, int] | None = None,
+        late: bool = False,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         getpid: Callable[[], int] = os.getpid,
         beat_seconds: float = BEAT_SECONDS,
@@ -85,6 +87,7 @@ class Sender:
         self._read = read
         self._in_flight = in_flight
         self._limits = limits
+        self._late = late
         self._clock_ns = clock_ns
         self._getpid = getpid
         self._beat_ns = round(beat_seconds * 1e9)
@@ -167,7 +170,12 @@ class Sender:
     def _begin(self) -> None:
         self._pid = self._getpid()
         self._stream = Stream(
-            self._pid, self._engine_index, self._clock_ns(), self._flags, self._read
+            self._pid,
+            self._engine_index,
+            self._clock_ns(),
+            self._flags,
+            self._read,
+            late=self._late,
         )
         self._kept, self._lock = deque(), threading.Lock()
         self._due_ns = 0

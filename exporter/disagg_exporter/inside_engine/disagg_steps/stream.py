@@ -7,14 +7,19 @@ from typing import Any, NamedTuple
 
 from . import wire
 from .counting import DROPS, ELAPSED, NOTHING_YET, Facts, count
+from .held import Held, leaves_work, next_held
 
 
 class StepReport(NamedTuple):
-    """Input of a record. Without `counted` it has only the engine's state, and no step."""
+    """Input of a record. Without `counted` it has only the engine's state, and no step.
+
+    `prompt_ns`: from scheduling to first token, of a request whose first token the step made.
+    """
 
     facts: Facts
     counted: bool = True
     dummy: bool = False
+    prompt_ns: int = 0
 
 
 class Stream:
@@ -30,6 +35,7 @@ class Stream:
         pid, engine_index, incarnation: Identify the stream.
         flags: The `wire` flags of every record.
         read: Converts what was queued into a report; None if it is not worth a record.
+        late: Each step is launched before the record of the one before it is made.
     """
 
     def __init__(
@@ -39,6 +45,8 @@ class Stream:
         incarnation: int,
         flags: int,
         read: Callable[..., StepReport | None],
+        *,
+        late: bool = False,
     ) -> None:
         self.drops = 0
         self._head = (pid, engine_index, wire.BYTES, incarnation)
@@ -48,7 +56,8 @@ class Stream:
         self._sequence = 0
         self._totals = list(NOTHING_YET)
         self._last = Facts()
-        self._held_since_ns = 0
+        self._late = late
+        self._held = Held()
 
     def record(self, t_ns: int, kept: tuple[Any, ...]) -> bytes | None:
         """Return the next record; None if there is none to make, or if it cannot be made."""
@@ -56,9 +65,19 @@ class Stream:
             read = self._read(*kept)
             if read is None:
                 return None
-            facts, counted, dummy = read
+            facts, counted, dummy, prompt_ns = read
             totals = self._totals.copy()
-            held_ns = self._held_ns(t_ns, facts, counted) if self._overlapped else None
+            held_ns, held = None, self._held
+            if self._overlapped:
+                held_ns, held = next_held(
+                    held,
+                    t_ns,
+                    facts,
+                    rested=not leaves_work(self._last),
+                    counted=counted,
+                    late=self._late,
+                    prompt_ns=prompt_ns,
+                )
             if counted:
                 count(totals, facts, held_ns=held_ns, dummy=dummy)
             elif held_ns:
@@ -68,10 +87,8 @@ class Stream:
         except Exception:  # noqa: BLE001 # who knows what an engine of another version says
             self.drops += 1
             return None
-        if counted or not (_leaves_work(facts) and _leaves_work(self._last)):
-            self._held_since_ns = t_ns
         # Only now: an invalid total would make every later record unsendable.
-        self._totals, self._last = totals, facts
+        self._totals, self._last, self._held = totals, facts, held
         self._sequence += 1
         return record
 
@@ -101,17 +118,6 @@ class Stream:
         )
         return self._packed(kind, flags, self._sequence, t_ns, state, self._totals)
 
-    def _held_ns(self, t_ns: int, facts: Facts, counted: bool) -> int:
-        """Return how long a step of an overlapped engine held its devices.
-
-        It counts from the previous record, if that left work, because `elapsed_ns` is only a wait;
-        the first after an idle period uses `elapsed_ns`. A state with work left ends no step.
-        """
-        if not _leaves_work(self._last):
-            return facts.elapsed_ns
-        ends = counted or not _leaves_work(facts)
-        return max(t_ns - self._held_since_ns, 0) if ends else 0
-
     def _packed(
         self, kind: int, flags: int, sequence: int, t_ns: int, facts: Facts, totals: list[int]
     ) -> bytes:
@@ -120,7 +126,3 @@ class Stream:
         totals[DROPS] = self.drops
         head = (wire.VERSION, kind, flags, *self._head, sequence, t_ns)
         return wire.pack(*head, *facts, *totals)
-
-
-def _leaves_work(facts: Facts) -> bool:
-    return bool(facts.running or facts.waiting)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import partial
 from math import inf
 from operator import attrgetter
 from time import monotonic_ns
@@ -19,7 +20,8 @@ from vllm.v1.metrics.loggers import StatLoggerBase
 
 from . import wire
 from .counting import Facts
-from .front_end import find_in_flight
+from .front_end import Requests, count_in_flight, find_requests, first_token_ns
+from .held import leaves_work
 from .sender import Sender, StepReport
 
 KEEP_LOG_ENVIRONMENT = "DISAGG_KEEP_ITERATION_LOG"
@@ -36,6 +38,8 @@ _of_prompts = attrgetter(*(f"prompt_token_stats.{name}" for name in _PROMPTS))
 _of_scheduler = attrgetter(*_SCHEDULER)
 _new = tuple.__new__
 
+# vLLM's executors that run the model in the engine's own process; "uni" is usual for one GPU.
+_IN_PROCESS = ("uni", "external_launcher")
 _ITERATION_LOGGER = "vllm.v1.metrics.loggers"
 _ITERATION_LINE = "%sIteration(%d): "
 _ACCESS_LOGGER = "uvicorn.access"
@@ -80,17 +84,20 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         self._sender: Sender | None = None
         self._reported: Facts | None = None
         self._most_tokens = most_tokens_of(vllm_config)
+        self._requests: Requests = lambda: None
         path = os.environ.get(wire.SOCKET_ENVIRONMENT)
         if not path:
             return
         try:
+            self._requests = find_requests()
             sender = Sender(
                 path,
                 engine_index,
                 flags_of(vllm_config),
                 read=self._read,
-                in_flight=find_in_flight(),
+                in_flight=partial(count_in_flight, self._requests),
                 limits=limits_of(vllm_config),
+                late=launches_ahead(vllm_config),
             )
             sender.start()
             if os.environ.get(KEEP_LOG_ENVIRONMENT) != "1":
@@ -136,10 +143,19 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         # An engine that waits for KV reports the same empty state thousands of times a second.
         if details is None and self._reported is not None and not is_news(facts, self._reported):
             return None
-        self._reported = facts
+        last, self._reported = self._reported, facts
         if details is None:
-            return _new(StepReport, (facts, False, False))
-        return _new(StepReport, (facts, True, bool(getattr(details, "is_dummy", False))))
+            return _new(StepReport, (facts, False, False, 0))
+        rested = last is None or not leaves_work(last)
+        prompt_ns = self._prompt_ns(iteration_stats) if rested and facts.computed_tokens else 0
+        return _new(StepReport, (facts, True, bool(getattr(details, "is_dummy", False)), prompt_ns))
+
+    def _prompt_ns(self, iteration_stats: Any) -> int:
+        """Return how long ago a request was scheduled that has its first token; 0 if unknown."""
+        try:
+            return first_token_ns(self._requests, iteration_stats.finished_requests)
+        except Exception:  # noqa: BLE001 # another vLLM's stats: a step without it still counts
+            return 0
 
 
 def flags_of(vllm_config: Any) -> int:
@@ -148,12 +164,31 @@ def flags_of(vllm_config: Any) -> int:
     parallel = getattr(vllm_config, "parallel_config", None)
     observability = getattr(vllm_config, "observability_config", None)
     flags = 0
-    stages = getattr(parallel, "pipeline_parallel_size", 1) or 1
-    if getattr(scheduler, "async_scheduling", False) or stages > 1:
+    if _is_async(scheduler) or _stages(parallel) > 1 or _launches_itself(parallel):
         flags |= wire.OVERLAPPED
     if not getattr(observability, "enable_logging_iteration_details", False):
         flags |= wire.NO_DETAILS
     return flags
+
+
+def launches_ahead(vllm_config: Any) -> bool:
+    """Return whether the engine launches a step before it waits for the one before it."""
+    scheduler = getattr(vllm_config, "scheduler_config", None)
+    parallel = getattr(vllm_config, "parallel_config", None)
+    return _is_async(scheduler) and _stages(parallel) == 1
+
+
+def _is_async(scheduler: Any) -> bool:
+    return bool(getattr(scheduler, "async_scheduling", False))
+
+
+def _stages(parallel: Any) -> int:
+    return getattr(parallel, "pipeline_parallel_size", 1) or 1
+
+
+def _launches_itself(parallel: Any) -> bool:
+    """Return whether the engine's own process launches the kernels, before it times its wait."""
+    return getattr(parallel, "distributed_executor_backend", None) in _IN_PROCESS
 
 
 def limits_of(vllm_config: Any) -> tuple[int, int] | None:

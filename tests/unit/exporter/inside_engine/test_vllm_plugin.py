@@ -29,11 +29,14 @@ def vllm_config(
     async_scheduling: bool = False,
     stages: int = 1,
     speculative_tokens: int = 0,
+    executor: object = "mp",
 ) -> SimpleNamespace:
     return SimpleNamespace(
         num_speculative_tokens=speculative_tokens,
         scheduler_config=SimpleNamespace(async_scheduling=async_scheduling),
-        parallel_config=SimpleNamespace(pipeline_parallel_size=stages),
+        parallel_config=SimpleNamespace(
+            pipeline_parallel_size=stages, distributed_executor_backend=executor
+        ),
         observability_config=SimpleNamespace(enable_logging_iteration_details=details),
     )
 
@@ -128,6 +131,9 @@ OVERLAPPED = wire.OVERLAPPED | wire.HELD_TOTALS
         (vllm_config(), 0),
         (vllm_config(async_scheduling=True), OVERLAPPED),
         (vllm_config(stages=2), OVERLAPPED),
+        # One GPU: the engine launches the kernels itself, and only then begins to time its wait.
+        (vllm_config(executor="uni"), OVERLAPPED),
+        (vllm_config(executor=object()), 0),
         (vllm_config(details=False), wire.NO_DETAILS),
         (vllm_config(details=False, async_scheduling=True), OVERLAPPED | wire.NO_DETAILS),
         (SimpleNamespace(), wire.NO_DETAILS),
@@ -159,6 +165,35 @@ def test_impossible_limits_are_not_sent(tokens: object, start: Callable[..., Any
     _logger, hello = start(config)
 
     assert (hello.flags, hello.context_tokens) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("asynchronous", "stages", "ahead"), [(True, 1, True), (False, 1, False), (True, 2, False)]
+)
+def test_an_engine_with_async_scheduling_launches_the_next_step_first(
+    asynchronous: bool, stages: int, ahead: bool, plugin: Any
+) -> None:
+    config = vllm_config(async_scheduling=asynchronous, stages=stages)
+
+    assert plugin.launches_ahead(config) is ahead
+    assert plugin.launches_ahead(SimpleNamespace()) is False
+
+
+def test_a_prompt_after_a_rest_holds_its_gpu_from_its_scheduling(
+    daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
+    logger, _hello = start(vllm_config(executor="uni"))
+    ended = SimpleNamespace(num_generation_tokens=1, prefill_time=0.027)
+
+    for _ in range(2):
+        stats = scheduler_stats(iteration_details((1, 1000), (0, 0), elapsed_ms=2.0), running=0)
+        told = iteration_stats(computed=1000)
+        told.finished_requests = [ended]
+        logger.record(stats, told)
+
+    steps = steps_of(daemon)
+    assert [step.elapsed_ns for step in steps] == [2_000_000] * 2
+    assert [step.ns_context for step in steps] == [27_000_000, 54_000_000]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,104 @@
+"""How long each step held its devices, where the engine's own figure is only a wait (A2).
+
+An engine that launches the model's kernels in its own process, as vLLM does on one GPU, times a
+step from when it begins to wait for the GPU: what it took to launch the kernels, during which the
+GPU computes already, is missing. With async scheduling the next step is launched before that wait,
+too. So steps reach from record to record, and there are two corrections:
+
+* A record of a step that the engine did not wait for is late: the launch of the next step delayed
+  it. If the step only decoded, it took as long as decode steps did lately that were waited for, and
+  the rest is the next step's.
+* The first step after a rest has no record before it. It began when its first request was
+  scheduled, which is known of a request whose first token it made. Otherwise it began as long
+  before the wait as the last such step did.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import NamedTuple
+
+from .counting import Facts
+
+# Waits are 0.02 to 0.06 ms where nothing was waited for, and 1 ms and more elsewhere (8B on an
+# H200, vLLM 0.26): the time that looking takes.
+_NO_WAIT_NS = 200_000
+_KEPT = 15
+
+
+class Held(NamedTuple):
+    """What is known after a record.
+
+    `since_ns`: the time before it is accounted for. `exact`: the last step ended then. `decode_ns`:
+    the lengths of the last decode steps with both ends known. `launch_ns`: how long before its wait
+    a first prompt began.
+    """
+
+    since_ns: int = 0
+    exact: bool = False
+    decode_ns: tuple[int, ...] = ()
+    launch_ns: int = 0
+
+
+def next_held(
+    known: Held,
+    t_ns: int,
+    facts: Facts,
+    *,
+    rested: bool,
+    counted: bool,
+    late: bool,
+    prompt_ns: int = 0,
+) -> tuple[int, Held]:
+    """Return how long the step of a record held its devices, and what is known after it.
+
+    Args:
+        known: What was known before it.
+        t_ns: When the record was made.
+        facts: Those of the record.
+        rested: The record before left no work.
+        counted: The record is of a step; otherwise of the engine's state.
+        late: The next step is launched before the record is made (async scheduling).
+        prompt_ns: From scheduling to first token, of a request whose first token the step made; 0
+            if it is not known.
+    """
+    if not counted:
+        if leaves_work(facts) and not rested:
+            return 0, known
+        held_ns = 0 if rested else max(t_ns - known.since_ns, 0)
+        return held_ns, known._replace(since_ns=t_ns, exact=False)
+    waited = facts.elapsed_ns >= _NO_WAIT_NS or not late
+    if rested:
+        return _first(known, t_ns, facts, waited=waited, prompt_ns=prompt_ns)
+    held_ns = max(t_ns - known.since_ns, 0)
+    if facts.context_tokens or facts.encoder_inputs:
+        return held_ns, known._replace(since_ns=t_ns, exact=waited)
+    if waited:
+        lengths = known.decode_ns
+        if late and known.exact:
+            lengths = (*lengths[1 - _KEPT :], held_ns)
+        return held_ns, known._replace(since_ns=t_ns, exact=True, decode_ns=lengths)
+    usual_ns = round(median(known.decode_ns)) if known.decode_ns else held_ns
+    if usual_ns >= held_ns:
+        return held_ns, known._replace(since_ns=t_ns, exact=False)
+    return usual_ns, known._replace(since_ns=known.since_ns + usual_ns, exact=True)
+
+
+def _first(
+    known: Held, t_ns: int, facts: Facts, *, waited: bool, prompt_ns: int
+) -> tuple[int, Held]:
+    """The same for the first step after a rest."""
+    held_ns, launch_ns = facts.elapsed_ns, known.launch_ns
+    if facts.context_tokens and prompt_ns:
+        held_ns = max(held_ns, prompt_ns)
+        launch_ns = held_ns - facts.elapsed_ns
+    elif facts.context_tokens:
+        held_ns += launch_ns
+    if known.since_ns:
+        held_ns = min(held_ns, max(t_ns - known.since_ns, facts.elapsed_ns))
+    return held_ns, known._replace(since_ns=t_ns, exact=waited, launch_ns=launch_ns)
+
+
+def leaves_work(facts: Facts) -> bool:
+    """Return whether requests run or wait after a record."""
+    return bool(facts.running or facts.waiting)
