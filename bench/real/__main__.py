@@ -23,7 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from bench.real import limits, shares, steps
+from bench.real import limits, recorded, shares, steps
 from bench.real.energy import energy_table
 from bench.real.engines import MEASURED, WHEEL, PricedLoad, measured_loads, wheel_loads
 from bench.real.price import price_table
@@ -79,6 +79,20 @@ def _shares(with_wheel: bool) -> list[dict[str, object]]:
     return [asdict(score) for score in scores]
 
 
+def _recorded(with_wheel: bool) -> list[dict[str, object]]:
+    del with_wheel
+    scores = recorded.scores()
+    _show_shares(recorded.SOURCE, scores)
+    for score in scores:
+        lost = "-" if score.interference_error is None else f"{score.interference_error:+.2f}"
+        _say(
+            f"  {score.engine:14} {score.way:15} mixed {score.mixed_ratio:4.0%}, share "
+            f"{score.error:+.2f} ± {score.half_width:.2f}, by tokens {score.tokens_error:+.2f}, "
+            f"interference {score.interference:+.2f}, its error {lost}"
+        )
+    return [asdict(score) for score in scores]
+
+
 def _knees(with_wheel: bool) -> list[dict[str, object]]:
     knees = list(limits.knees(with_wheel=with_wheel))
     for cut, which in ((False, "no prompt fills a step"), (True, "some prompts are cut")):
@@ -107,6 +121,7 @@ def _table(table: Callable[[], tuple[str, bool]]) -> Callable[[bool], str]:
 PARTS: dict[str, Callable[[bool], object]] = {
     "steps": _steps,
     "shares": _shares,
+    "recorded": _recorded,
     "knees": _knees,
     "batches": _batches,
     "simulator": _table(simulator_table),

@@ -98,10 +98,10 @@ class MeasuredSteps:
         least = [min(chunk, 1) * 16, 0, min(writers, 1), min(writers, 1) * 16]
         point = [max(a, b) for a, b in zip((chunk, context, writers, read), least, strict=True)]
         axes = (_CHUNKS, _CONTEXTS, _WRITERS, _CONTEXTS)
-        return _between(self._attention, axes, point)
+        return between(self._attention, axes, point)
 
 
-def _between(
+def between(
     table: dict[tuple[int, ...], float], axes: Sequence[Sequence[int]], point: Sequence[float]
 ) -> float:
     """Interpolate a table, linear in each direction, extrapolated beyond the last point."""

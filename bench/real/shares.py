@@ -51,40 +51,44 @@ WAYS: dict[str, Callable[[Seen], Step]] = {
 def measure(load: PricedLoad, learned: int = LEARNED, taken: int = TAKEN) -> list[LoadScore]:
     """Train the model on an engine's steps by both kinds of records, then judge its estimates."""
     steps = list(run(load.spec(), Traffic(*load.traffic), taken, seed=load.seed))
-    judged = steps[learned:]
+    return [
+        judge(load.name, load.source, way, StepSplit(), steps[:learned], steps[learned:])
+        for way in WAYS
+    ]
+
+
+def judge(
+    name: str, source: str, way: str, split: StepSplit, first: list[Seen], judged: list[Seen]
+) -> LoadScore:
+    """Let a model learn from some steps, and hold its estimates of the next against the truth."""
+    record = WAYS[way]
     seconds = sum(one.seconds for one in judged)
     true = sum(one.seconds * one.share for one in judged)
     mixed_ratio = sum(one.seconds for one in judged if one.mixed) / seconds
     by_tokens = sum(one.seconds * _by_tokens(one) for one in judged)
-    scores = []
-    for way, record in WAYS.items():
-        split = StepSplit()
-        _divide(split, steps[:learned], record)
-        knows = split.state
-        lost, known = split.loss_seconds - split.gain_seconds, split.known_seconds
-        prefill = true_lost = 0.0
-        for one in judged:
-            before = split.known_seconds
-            prefill += _divide(split, [one], record)
-            true_lost += one.interference_seconds * (split.known_seconds > before)
-        lost = split.loss_seconds - split.gain_seconds - lost
-        known = split.known_seconds - known
-        scores.append(
-            LoadScore(
-                load.name,
-                load.source,
-                way,
-                mixed_ratio,
-                100 * (prefill - true) / seconds,
-                100 * (by_tokens - true) / seconds,
-                100 * (knows.share_error_ratio or 0.0),
-                knows.trusted,
-                100 * true_lost / known if known else 0.0,
-                100 * (lost - true_lost) / known if known else None,
-                known / seconds,
-            )
-        )
-    return scores
+    _divide(split, first, record)
+    knows = split.state
+    lost, known = split.loss_seconds - split.gain_seconds, split.known_seconds
+    prefill = true_lost = 0.0
+    for one in judged:
+        before = split.known_seconds
+        prefill += _divide(split, [one], record)
+        true_lost += one.interference_seconds * (split.known_seconds > before)
+    lost = split.loss_seconds - split.gain_seconds - lost
+    known = split.known_seconds - known
+    return LoadScore(
+        name,
+        source,
+        way,
+        mixed_ratio,
+        100 * (prefill - true) / seconds,
+        100 * (by_tokens - true) / seconds,
+        100 * (knows.share_error_ratio or 0.0),
+        knows.trusted,
+        100 * true_lost / known if known else 0.0,
+        100 * (lost - true_lost) / known if known else None,
+        known / seconds,
+    )
 
 
 def _divide(split: StepSplit, steps: list[Seen], record: Callable[[Seen], Step]) -> float:

@@ -1,0 +1,175 @@
+"""The daemon beside a real engine on a GPU, as users run it: `python -m bench.gpu_steps.node`.
+
+`disagg-node start` launches a mixed vLLM worker; `disagg-node tune` probes it while it is idle;
+then users load it. Writes what each command printed, the daemon's page every two seconds, and the
+engine's log, in which vLLM tells each iteration itself.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import shutil
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+from bench.gpu_steps.loads import LOADS, Load, length
+
+from disagg_cluster.demo.disaggregated_client import CompletionError, complete_on_one
+from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.client.scrape import fetch
+from support.children import free_port
+from support.running_node import DISAGG_NODE, RunningNode
+
+WORKER, SERVED = "mixed-0", "llama-8b"
+_EVERY_SECONDS = 2.0
+_AT_ONCE = 400
+_REQUEST_SECONDS = 120.0
+
+
+@click.command()
+@click.option("--python", required=True, help="Interpreter of vLLM's environment.")
+@click.option("--model", required=True, type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path))
+@click.option("--load-seconds", default=30.0, help="Of each load.")
+@click.option("--tune-seconds", default=50.0, help="At most, of each phase.")
+@click.option("--gpus", default=1)
+@click.option("--arg", "args", multiple=True, help="Of the engine.")
+@click.option("--env", "env", multiple=True, help="NAME=VALUE of the engine.")
+def main(
+    python: str,
+    model: Path,
+    out: Path,
+    load_seconds: float,
+    tune_seconds: float,
+    gpus: int,
+    args: tuple[str, ...],
+    env: tuple[str, ...],
+) -> None:
+    """Run the daemon, its commands and the loads."""
+    out.mkdir(parents=True, exist_ok=True)
+    folder = out / "run"
+    folder.mkdir()
+    begun = time.monotonic()
+    node = RunningNode(_node_file(python, model, gpus, args, env, folder), folder)
+    try:
+        node.wait_ready(240.0)
+        click.echo(f"ready after {time.monotonic() - begun:.0f} s")
+        tune = ("tune", "prefill", "--engine", WORKER, "-c", str(folder / "node.yaml"))
+        _say(out, "tune-prefill.txt", [*tune, "--json"], tune_seconds)
+        _say(
+            out,
+            "tune-decode.txt",
+            ["tune", "decode", *tune[2:], "--itl", "15ms", "--json"],
+            tune_seconds,
+        )
+        over = threading.Event()
+        pages = threading.Thread(target=_keep_pages, args=(node, out, over))
+        pages.start()
+        for load in (LOADS[0], LOADS[2], LOADS[4]):
+            _play(node.url(WORKER), load, load_seconds)
+            _say(
+                out,
+                f"phases-{load.name}.txt",
+                ["phases", "-c", str(folder / "node.yaml"), "--wide"],
+                20,
+            )
+        time.sleep(12)
+        over.set()
+        pages.join()
+        _say(out, "doctor.txt", ["doctor", "-c", str(folder / "node.yaml")], 30)
+        (out / "last.prom").write_bytes(fetch(node.page_url, 5.0))
+    finally:
+        node.process.terminate()
+        node.process.wait(40)
+        with gzip.open(out / "worker.log.gz", "wb") as packed:
+            for log in sorted(folder.rglob(f"*{WORKER}*.log")):
+                with log.open("rb") as read:
+                    shutil.copyfileobj(read, packed)
+        shutil.copy(folder / "daemon.log", out / "daemon.log")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _node_file(
+    python: str, model: Path, gpus: int, args: tuple[str, ...], env: tuple[str, ...], folder: Path
+) -> dict[str, Any]:
+    worker: dict[str, Any] = {
+        "name": WORKER,
+        "role": "mixed",
+        "model": str(model),
+        "served_model_name": SERVED,
+        "python": python,
+        "port": free_port(),
+        "args": list(args),
+        "env": {"DISAGG_KEEP_ITERATION_LOG": "1", **dict(one.split("=", 1) for one in env)},
+        "deadlines": {"start_seconds": 300},
+    }
+    if gpus:
+        worker["gpus"] = gpus
+    return {
+        "node": "measured",
+        "run_dir": str(folder),
+        "listen": {"metrics": f"127.0.0.1:{free_port()}"},
+        "latency": {"ttft_seconds": 1.0, "itl_seconds": 0.03},
+        "workers": [worker],
+    }
+
+
+def _say(out: Path, name: str, arguments: list[str], seconds: float) -> None:
+    begun = time.monotonic()
+    try:
+        done = subprocess.run(
+            [*DISAGG_NODE, *arguments], capture_output=True, text=True, timeout=seconds, check=False
+        )
+        text, code = done.stdout + done.stderr, str(done.returncode)
+    except subprocess.TimeoutExpired as late:
+        text = "".join(
+            part.decode() if isinstance(part, bytes) else part or ""
+            for part in (late.stdout, late.stderr)
+        )
+        code = "timed out"
+    (out / name).write_text(text)
+    click.echo(f"{name}: exit {code} after {time.monotonic() - begun:.0f} s\n{text[-1500:]}")
+
+
+def _keep_pages(node: RunningNode, out: Path, over: threading.Event) -> None:
+    with gzip.open(out / "pages.prom.gz", "wt", encoding="utf-8") as packed:
+        while not over.wait(_EVERY_SECONDS):
+            try:
+                text = fetch(node.page_url, 5.0).decode()
+            except DisaggError as failed:
+                text = f"# {failed}\n"
+            packed.write(f"# page at {time.time():.3f}\n{text}")
+
+
+def _play(url: str, load: Load, seconds: float) -> None:
+    dice = random.Random(7)
+    begun, due, sent = time.monotonic(), 0.0, 0
+    failed: list[str] = []
+
+    def ask(words: int, tokens: int, seed: int) -> None:
+        own = random.Random(seed)
+        prompt = " ".join(f"t{own.randrange(3, 120_000)}" for _ in range(words))
+        try:
+            complete_on_one(url, SERVED, prompt, tokens, _REQUEST_SECONDS)
+        except CompletionError as error:
+            failed.append(str(error))
+
+    with ThreadPoolExecutor(_AT_ONCE) as users:
+        while due < seconds:
+            time.sleep(max(0.0, begun + due - time.monotonic()))
+            lengths = length(dice, load.prompt_tokens), length(dice, load.output_tokens)
+            users.submit(ask, *lengths, sent)
+            sent += 1
+            due += dice.expovariate(load.per_second)
+    took = time.monotonic() - begun
+    click.echo(f"{load.name}: {sent} requests, {len(failed)} failed, {took:.0f} s {failed[:1]}")
+
+
+if __name__ == "__main__":
+    main()
