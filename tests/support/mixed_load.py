@@ -15,10 +15,17 @@ REQUEST_SECONDS = 180.0
 ROUNDS = 5
 
 
-async def record(python: Path, model: Path, folder: Path, *, overlapped: bool) -> RecordedEngine:
+async def record(
+    python: Path, model: Path, folder: Path, *, overlapped: bool, in_process: bool = False
+) -> RecordedEngine:
     """Load an engine and wait until it has reported all of its steps."""
     starting = recorded_engine(
-        python, model, folder, batched_tokens=CHUNK_TOKENS, overlapped=overlapped
+        python,
+        model,
+        folder,
+        batched_tokens=CHUNK_TOKENS,
+        overlapped=overlapped,
+        in_process=in_process,
     )
     async with starting as engine:
         await _load(engine)

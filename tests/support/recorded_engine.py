@@ -24,6 +24,7 @@ from support.vllm_pair import TRUTH_PLUGIN, TruthStep, read_truth, truth_environ
 
 PLUGIN = Path(__file__).parents[2] / "exporter/disagg_exporter/inside_engine"
 ASYNC_ENVIRONMENT = "DISAGG_TRUTH_ASYNC"
+IN_PROCESS_ENVIRONMENT = "DISAGG_TRUTH_IN_PROCESS"
 
 
 @dataclass(slots=True)
@@ -57,11 +58,18 @@ def _worked(step: Step) -> bool:
 
 @contextlib.asynccontextmanager
 async def recorded_engine(
-    python: Path, model: Path, folder: Path, *, batched_tokens: int, overlapped: bool
+    python: Path,
+    model: Path,
+    folder: Path,
+    *,
+    batched_tokens: int,
+    overlapped: bool,
+    in_process: bool = False,
 ) -> AsyncIterator[RecordedEngine]:
     """Start an engine whose prompts are cut into chunks, wait until it serves; end it.
 
-    `overlapped` enables async scheduling, which is off by default in vLLM's CPU build.
+    `overlapped` enables async scheduling, `in_process` runs the model in the engine's own process:
+    what vLLM does on one GPU, and not in its CPU build.
     """
     [port] = free_ports(1)
     engine = RecordedEngine(f"http://127.0.0.1:{port}", folder / "truth")
@@ -75,6 +83,8 @@ async def recorded_engine(
     }
     if overlapped:
         environment[ASYNC_ENVIRONMENT] = "1"
+    if in_process:
+        environment[IN_PROCESS_ENVIRONMENT] = "1"
     argv = [
         *(str(python), "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(model), "--served-model-name", MODEL_NAME),

@@ -18,6 +18,7 @@ import time
 
 FILE_ENVIRONMENT = "DISAGG_TRUTH_FILE"
 ASYNC_ENVIRONMENT = "DISAGG_TRUTH_ASYNC"
+IN_PROCESS_ENVIRONMENT = "DISAGG_TRUTH_IN_PROCESS"
 
 
 class StepStamps:
@@ -78,7 +79,9 @@ def install(clock_ns=time.monotonic_ns):
         return
     WorkerWrapperBase.disagg_truth = True
     if os.environ.get(ASYNC_ENVIRONMENT):
-        _let_schedule_ahead()
+        _afterwards(_let_schedule_ahead)
+    if os.environ.get(IN_PROCESS_ENVIRONMENT):
+        _afterwards(_let_run_in_process)
     inner_execute = WorkerWrapperBase.execute_model
     inner_sample = getattr(WorkerWrapperBase, "sample_tokens", None)
     stamps_by_worker = {}
@@ -112,14 +115,24 @@ def install(clock_ns=time.monotonic_ns):
     WorkerWrapperBase.sample_tokens = sample_tokens
 
 
-def _let_schedule_ahead():
-    """Have the CPU build use async scheduling, which it switches off as not needed there."""
+def _let_schedule_ahead(vllm_config):
+    """Use async scheduling, which the CPU build switches off as not needed there."""
+    vllm_config.scheduler_config.async_scheduling = True
+
+
+def _let_run_in_process(vllm_config):
+    """Run the model in the engine's own process, as on one GPU; the CPU build never does."""
+    vllm_config.parallel_config.distributed_executor_backend = "uni"
+
+
+def _afterwards(change):
+    """Change the configuration after the CPU build has."""
     from vllm.platforms.cpu import CpuPlatform
 
     inner = CpuPlatform.check_and_update_config.__func__
 
     def check_and_update_config(cls, vllm_config):
         inner(cls, vllm_config)
-        vllm_config.scheduler_config.async_scheduling = True
+        change(vllm_config)
 
     CpuPlatform.check_and_update_config = classmethod(check_and_update_config)

@@ -9,8 +9,9 @@ too. So steps reach from record to record, and there are two corrections:
   it. If the step only decoded, it took as long as decode steps did lately that were waited for, and
   the rest is the next step's.
 * The first step after a rest has no record before it. It began when its first request was
-  scheduled, which is known of a request whose first token it made. Otherwise it began as long
-  before the wait as the last such step did.
+  scheduled, which is known of a request whose first token it made. If the prompt goes on in further
+  steps, it is taken to have begun as long before the wait as the last such step did, and what that
+  was off by is corrected in the step that makes the first token.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ class Held(NamedTuple):
 
     `since_ns`: the time before it is accounted for. `exact`: the last step ended then. `decode_ns`:
     the lengths of the last decode steps with both ends known. `launch_ns`: how long before its wait
-    a first prompt began.
+    a first prompt began. `begun_ns`: when the first prompt after a rest is taken to have begun,
+    while that is not known, and `rested_ns` when the rest began; otherwise 0.
     """
 
     since_ns: int = 0
     exact: bool = False
     decode_ns: tuple[int, ...] = ()
     launch_ns: int = 0
+    begun_ns: int = 0
+    rested_ns: int = 0
 
 
 def next_held(
@@ -59,8 +63,8 @@ def next_held(
         rested: The record before left no work.
         counted: The record is of a step; otherwise of the engine's state.
         late: The next step is launched before the record is made (async scheduling).
-        prompt_ns: From scheduling to first token, of a request whose first token the step made; 0
-            if it is not known.
+        prompt_ns: From scheduling to first token, of a request whose first token the step made, if
+            nothing ran when it was scheduled; 0 if it is not known.
     """
     if not counted:
         if leaves_work(facts) and not rested:
@@ -71,6 +75,12 @@ def next_held(
     if rested:
         return _first(known, t_ns, facts, waited=waited, prompt_ns=prompt_ns)
     held_ns = max(t_ns - known.since_ns, 0)
+    if known.begun_ns and prompt_ns:
+        begun_ns = max(t_ns - prompt_ns, known.rested_ns)
+        longer_ns = known.begun_ns - begun_ns
+        held_ns = max(held_ns + longer_ns, 0)
+        launch_ns = max(known.launch_ns + longer_ns, 0)
+        known = known._replace(begun_ns=0, rested_ns=0, launch_ns=launch_ns)
     if facts.context_tokens or facts.encoder_inputs:
         return held_ns, known._replace(since_ns=t_ns, exact=waited)
     if waited:
@@ -88,7 +98,7 @@ def _first(
     known: Held, t_ns: int, facts: Facts, *, waited: bool, prompt_ns: int
 ) -> tuple[int, Held]:
     """The same for the first step after a rest."""
-    held_ns, launch_ns = facts.elapsed_ns, known.launch_ns
+    held_ns, launch_ns, begun_ns = facts.elapsed_ns, known.launch_ns, 0
     if facts.context_tokens and prompt_ns:
         held_ns = max(held_ns, prompt_ns)
         launch_ns = held_ns - facts.elapsed_ns
@@ -96,7 +106,15 @@ def _first(
         held_ns += launch_ns
     if known.since_ns:
         held_ns = min(held_ns, max(t_ns - known.since_ns, facts.elapsed_ns))
-    return held_ns, known._replace(since_ns=t_ns, exact=waited, launch_ns=launch_ns)
+    if facts.context_tokens and not prompt_ns:
+        begun_ns = t_ns - held_ns
+    return held_ns, known._replace(
+        since_ns=t_ns,
+        exact=waited,
+        launch_ns=launch_ns,
+        begun_ns=begun_ns,
+        rested_ns=known.since_ns if begun_ns else 0,
+    )
 
 
 def leaves_work(facts: Facts) -> bool:

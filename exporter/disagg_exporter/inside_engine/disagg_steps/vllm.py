@@ -85,6 +85,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         self._reported: Facts | None = None
         self._most_tokens = most_tokens_of(vllm_config)
         self._requests: Requests = lambda: None
+        self._awaits_first = True  # no prompt has had its first token since the engine rested
         path = os.environ.get(wire.SOCKET_ENVIRONMENT)
         if not path:
             return
@@ -146,8 +147,12 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
         last, self._reported = self._reported, facts
         if details is None:
             return _new(StepReport, (facts, False, False, 0))
-        rested = last is None or not leaves_work(last)
-        prompt_ns = self._prompt_ns(iteration_stats) if rested and facts.computed_tokens else 0
+        prompt_ns = 0
+        if last is None or not leaves_work(last):
+            self._awaits_first = True
+        if self._awaits_first and facts.computed_tokens:
+            self._awaits_first = False
+            prompt_ns = self._prompt_ns(iteration_stats)
         return _new(StepReport, (facts, True, bool(getattr(details, "is_dummy", False)), prompt_ns))
 
     def _prompt_ns(self, iteration_stats: Any) -> int:

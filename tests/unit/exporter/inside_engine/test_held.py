@@ -132,6 +132,20 @@ def test_the_launch_of_a_first_prompt_is_known_from_the_one_before() -> None:
     assert held_ms(records) == [27, 105]
 
 
+def test_a_prompt_in_pieces_is_as_long_as_from_its_scheduling_to_its_first_token() -> None:
+    pieces = [Event(500, 2, prompt=True), Event(520, 9, prompt=True)]
+
+    held = held_ms([*pieces, Event(540, 9, prompt=True, running=0, prompt_ms=65)])
+    again = held_ms([*pieces, Event(540, 9, prompt=True, running=0, prompt_ms=65)] + [
+        Event(t + 500, wait, prompt=True, running=int(t < 540), prompt_ms=62 * (t == 540))
+        for t, wait in ((500, 2), (520, 9), (540, 9))
+    ])  # fmt: skip
+
+    assert held == [2, 20, 20 + 65 - 42]
+    # The first piece is as long as was learned, and the last corrects that by the rest.
+    assert again[3:] == [2 + 23, 20, 20 - 3]
+
+
 def test_a_first_step_is_no_longer_than_the_rest_before_it() -> None:
     records = [
         Event(500, 2, prompt=True, running=0, prompt_ms=27),
