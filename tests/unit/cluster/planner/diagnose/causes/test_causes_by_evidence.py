@@ -55,6 +55,27 @@ def test_slow_steps_with_a_throttled_clock_are_a_slow_gpu() -> None:
     assert found.since_seconds == pytest.approx(BEGIN_SECONDS + 450, abs=60)
 
 
+def test_a_power_limit_that_holds_back_all_peers_alike_is_no_evidence() -> None:
+    """As on an H200 at work, whose limit lowers its clock a little for 95 % of the time."""
+    usual = [replace(line, capped=(0.95,)) for line in PREFILL]
+    slow = changed(usual[0], slowness=2.0)
+    (found,) = named(slow, *usual[1:], *DECODE)
+
+    assert found.cause is Cause.SLOW_GPU
+    assert "power_capped" not in {each.name for each in found.evidence}
+
+    (found,) = named(changed(PREFILL[0], slowness=2.0, capped=(0.95,)), *PREFILL[1:], *DECODE)
+
+    assert "power_capped" in {each.name for each in found.evidence}
+
+
+def test_gpus_at_their_power_limit_like_their_peers_have_no_straggler() -> None:
+    usual = [replace(line, gpus=4, capped=(0.05, 0.95, 0.88, 0.93)) for line in PREFILL]
+    usual[1] = changed(usual[1], slowness=1.8)
+
+    assert causes(*usual, *DECODE) == [Cause.SLOW_GPU]
+
+
 def test_slow_steps_without_gpu_readings_are_a_slow_gpu_too() -> None:
     assert causes(*one_of_three(slowness=2.0)) == [Cause.SLOW_GPU]
 
