@@ -74,6 +74,7 @@ def prompts_us(told: list[Launched], *, ruled: bool) -> float:
         facts = Facts(
             elapsed_ns=round(each.wait_us * 1000),
             context_tokens=each.step.context_tokens,
+            generation_tokens=each.step.generation_requests,
             running=each.step.running,
         )
         held_ns, known = next_held(

@@ -81,7 +81,7 @@ def next_held(
         held_ns = max(held_ns + longer_ns, 0)
         launch_ns = max(known.launch_ns + longer_ns, 0)
         known = known._replace(begun_ns=0, rested_ns=0, launch_ns=launch_ns)
-    if facts.context_tokens or facts.encoder_inputs:
+    if facts.context_tokens or facts.encoder_inputs or not facts.generation_tokens:
         return held_ns, known._replace(since_ns=t_ns, exact=waited)
     if waited:
         lengths = known.decode_ns

@@ -30,6 +30,7 @@ class Event(NamedTuple):
     running: int = 1
     counted: bool = True
     prompt_ms: float = 0.0
+    written: int = 1
 
 
 def held_ms(events: list[Event], *, late: bool = True, begun: float = 0.0) -> list[float]:
@@ -39,6 +40,7 @@ def held_ms(events: list[Event], *, late: bool = True, begun: float = 0.0) -> li
         facts = Facts(
             elapsed_ns=round(event.wait * MS),
             context_tokens=1000 * event.prompt,
+            generation_tokens=event.written,
             running=event.running,
         )
         held_ns, known = next_held(
@@ -112,6 +114,13 @@ def test_a_step_is_never_longer_than_until_its_record() -> None:
     assert held_ms(records)[-2:] == [2, 27]
 
 
+def test_steps_that_wrote_nothing_are_no_decode_steps() -> None:
+    """Such as those that a data-parallel rank takes only because others have work."""
+    idle = [Event(6 * n, 4, written=0) for n in range(1, 5)]
+
+    assert held_ms([*idle, Event(40, 0.04), Event(54, 0.04, written=0)])[-2:] == [16, 14]
+
+
 def test_without_async_scheduling_no_record_is_late() -> None:
     """There the engine launches a step itself and then waits: a short wait is a long launch."""
     records = [Event(6 * n, 4) for n in range(1, 5)] + [Event(40, 0.04), Event(54, 0.04)]
@@ -170,6 +179,7 @@ def test_a_first_decode_step_lasts_its_wait() -> None:
             running=st.just(1),
             counted=st.sampled_from([True, True, False]),
             prompt_ms=st.just(0.0),
+            written=st.integers(0, 1),
         ),
         min_size=1,
         max_size=40,
