@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import random
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
+from statistics import median
 from typing import NamedTuple
 
 import pytest
@@ -15,8 +17,13 @@ from bench.real.recorded import LOADS, RecordedStep
 
 from disagg_exporter.capacity.curves.curve import Curve
 from disagg_exporter.capacity.curves.limits import find_knee
+from disagg_exporter.capacity.node import CapacityModel
+from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.counting import Facts
 from disagg_exporter.inside_engine.disagg_steps.held import Held, next_held
+from disagg_exporter.inside_engine.disagg_steps.stream import StepReport, Stream
+from disagg_exporter.model import EngineState, EngineStatus, Role, StreamKey
+from disagg_exporter.steps.messages import StepRecords, record_runs
 
 # As vLLM's executor measured them: the time that looking takes, and that output takes.
 _LOOK_US, _OUTPUT_US, _KERNEL_US, _IDLE_US = 30, 150, 300, 800
@@ -29,6 +36,17 @@ def steps() -> tuple[RecordedStep, ...]:
 
 def of(load: str) -> list[RecordedStep]:
     return [step for step in steps() if step.part == load]
+
+
+def prompts_alone() -> list[RecordedStep]:
+    return [
+        step
+        for step in steps()
+        if step.part.startswith(recorded.SWEEP)
+        and step.context_tokens
+        and not step.context_past_tokens
+        and not step.generation_requests
+    ]
 
 
 class Launched(NamedTuple):
@@ -137,12 +155,53 @@ def test_shares_of_real_steps_are_within_two_and_a_half_points() -> None:
 def test_the_knee_of_real_prompts_is_found() -> None:
     """Nine tenths of the best rate, 43,000 tokens a second, is reached at 1,024 tokens."""
     curve = Curve()
-    for step in steps():
-        alone = step.context_tokens and not step.generation_requests
-        if step.part.startswith(recorded.SWEEP) and alone and not step.context_past_tokens:
-            curve.add(step.context_tokens, step.seconds, 1)
+    for step in prompts_alone():
+        curve.add(step.context_tokens, step.seconds, 1)
 
     knee = find_knee(curve.points(1))
 
     assert knee is not None
     assert knee.knee_tokens == pytest.approx(1024, rel=0.15)
+
+
+def test_the_prefill_curve_of_an_engine_that_launches_ahead_is_that_of_its_steps() -> None:
+    """Prompts of all sizes without a pause: small ones end before the next is launched."""
+    dice = random.Random(1)
+    load = dice.choices(prompts_alone(), k=1500)
+    true = {
+        size: size / median(step.seconds for step in load if step.context_tokens == size)
+        for size in (256, 512, 1024, 2048, 4096)
+    }
+
+    told = prefill_curve(load, held_totals=True)
+    between_records = prefill_curve(load, held_totals=False)
+
+    assert all(told[size] == pytest.approx(true[size], rel=0.12) for size in true)
+    assert between_records[256] < 0.85 * true[256]
+
+
+def prefill_curve(load: list[RecordedStep], *, held_totals: bool) -> dict[float, float]:
+    """Return tokens per second by tokens of a step, as learned from the plugin's records."""
+    stream = Stream(1, 0, 1, wire.OVERLAPPED, lambda *told: StepReport(*told), late=True)
+    packets = [stream.standing(wire.HELLO, 0)]
+    for each in launched_ahead(load):
+        tokens = each.step.context_tokens
+        facts = Facts(round(each.wait_us * 1000), 1, tokens, computed_tokens=tokens, running=1)
+        packets.append(stream.record(round(each.record_us * 1000), (facts, True)) or b"")
+    key, model, now_ns = StreamKey("e", 1, 1, 0), CapacityModel(0.03), 0
+    engine = EngineStatus(
+        "e", Role.PREFILL, "vllm", "", "m", ("g",), EngineState.READY, True, "", ""
+    )
+    model.advance([engine], now_ns)
+    for packet in packets:
+        [run], _ = record_runs([packet])
+        told = run.event(key)
+        if isinstance(told, StepRecords):
+            model.steps(key, told.rows, overlapped=True, held_totals=held_totals)
+            while now_ns + 10**9 <= told.rows["t_ns"][-1]:
+                now_ns += 10**9
+                model.advance([engine], now_ns)
+        elif told.step is not None:
+            model.heartbeat(key, told.step)
+    (capacity,) = model.capacities([engine])
+    return {point.size: point.value for point in capacity.prefill_curve}

@@ -118,6 +118,7 @@ class StreamLoad:
         )
         self._unfinished = float(left[-1])
         teaches = (work.steps[places] == 1) & (rows["encoder_inputs"][places] == 0)
+        teaches &= work.exact[places]
         teaches &= context >= _MOSTLY * generated
         # A prompt is cut before its end because the step can hold no more.
         columns = (context + generated, work.step_ns[places], rows["t_ns"][places], left > 0)

@@ -13,7 +13,15 @@ from disagg_exporter.capacity.curves.curve import classes_of
 from disagg_exporter.capacity.curves.utilization import FIELDS, LoadTally
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StreamKey
-from disagg_exporter.steps.rows import ELAPSED_TOTALS, STEPS_TOTALS, Rows, joined, kinds_of, rows_of
+from disagg_exporter.steps.rows import (
+    ELAPSED_TOTALS,
+    STEPS_TOTALS,
+    Rows,
+    ends_known,
+    joined,
+    kinds_of,
+    rows_of,
+)
 
 
 class StreamInbox:
@@ -133,7 +141,8 @@ class RecordColumns(NamedTuple):
     two steps, `reported` is false: it has no steps, batch or step time. `length_ns` is the time
     since the previous record, `step_ns` how long the steps took, `held_ns` how long they held the
     engine. `reads`: the steps prefilled; `writes`: they only decoded. `paired`: work was left
-    before, and the host's gap is known. `waited`: requests waited before and after.
+    before, and the host's gap is known. `waited`: requests waited before and after. `exact`: both
+    ends of the step are known.
     """
 
     first: list[int]
@@ -149,6 +158,7 @@ class RecordColumns(NamedTuple):
     writes: _Flags
     paired: _Flags
     waited: _Flags
+    exact: _Flags
 
     def tallies(self) -> list[LoadTally]:
         """Return the sums over each stretch."""
@@ -176,7 +186,7 @@ class RecordColumns(NamedTuple):
 
     def batches(self) -> Iterator[BatchSums]:
         """Yield the steps that only decoded."""
-        selected = np.flatnonzero(self.writes)
+        selected = np.flatnonzero(self.writes & self.exact)
         if not len(selected):
             return
         batch, steps = self.batch[selected], self.steps[selected]
@@ -210,7 +220,8 @@ def work_of(stretches: Sequence[RecordStretch]) -> RecordColumns:
     length_ns = np.concatenate([stretch.length_ns for stretch in stretches])[1:]
     waiting = rows["waiting"] > 0
     pending = (waiting | (rows["running"] > 0))[:-1]
-    newer, kinds = rows[1:], kinds_of(rows)[1:]
+    every_kind = kinds_of(rows)
+    newer, kinds = rows[1:], every_kind[1:]
     writes = kinds == wire.GENERATION
     # Transferred requests write their first token like any other (accounting A4).
     received = writes & (newer["context_tokens"] > 0)
@@ -240,6 +251,8 @@ def work_of(stretches: Sequence[RecordStretch]) -> RecordColumns:
         writes=writes,
         paired=paired,
         waited=waiting[:-1] & waiting[1:],
+        exact=~np.array([stretch.held_totals for stretch in stretches])[numbers]
+        | ends_known(rows, every_kind)[1:],
     )
 
 

@@ -84,6 +84,18 @@ def kinds_of(rows: Rows) -> NDArray[np.int64]:
     return kinds
 
 
+def ends_known(rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which steps of an engine that adds up held time have two known ends.
+
+    Where such an engine did not wait for a step, its record is late by the launch of the next one.
+    Of decode steps the plugin infers the end (accounting A2). Before the first, all is known.
+    """
+    known: NDArray[np.bool_] = kinds == wire.GENERATION
+    known |= rows["elapsed_ns"] >= wire.NO_WAIT_NS
+    known[1:] &= known[:-1].copy()
+    return known
+
+
 def kind_of(step: Step) -> int:
     """Return the step's kind, by the definition that the engine's own totals use too."""
     if not (step.context_tokens or step.encoder_inputs or step.dummy):

@@ -19,11 +19,9 @@ from __future__ import annotations
 from statistics import median
 from typing import NamedTuple
 
+from . import wire
 from .counting import Facts
 
-# Waits are 0.02 to 0.06 ms where nothing was waited for, and 1 ms and more elsewhere (8B on an
-# H200, vLLM 0.26): the time that looking takes.
-_NO_WAIT_NS = 200_000
 _KEPT = 15
 
 
@@ -71,7 +69,7 @@ def next_held(
             return 0, known
         held_ns = 0 if rested else max(t_ns - known.since_ns, 0)
         return held_ns, known._replace(since_ns=t_ns, exact=False)
-    waited = facts.elapsed_ns >= _NO_WAIT_NS or not late
+    waited = facts.elapsed_ns >= wire.NO_WAIT_NS or not late
     if rested:
         return _first(known, t_ns, facts, waited=waited, prompt_ns=prompt_ns)
     held_ns = max(t_ns - known.since_ns, 0)

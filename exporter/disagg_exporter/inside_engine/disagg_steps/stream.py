@@ -35,7 +35,9 @@ class Stream:
         pid, engine_index, incarnation: Identify the stream.
         flags: The `wire` flags of every record.
         read: Converts what was queued into a report; None if it is not worth a record.
-        late: Each step is launched before the record of the one before it is made.
+        late: Each step is launched before the record of the one before it is made. Only then are
+            the waits of an overlapped engine sent as they are, as they tell whose end is known;
+            otherwise `elapsed_ns` is the held time.
     """
 
     def __init__(
@@ -78,6 +80,8 @@ class Stream:
                     late=self._late,
                     prompt_ns=prompt_ns,
                 )
+                if counted and not self._late:
+                    facts = facts._replace(elapsed_ns=held_ns)
             if counted:
                 count(totals, facts, held_ns=held_ns, dummy=dummy)
             elif held_ns:

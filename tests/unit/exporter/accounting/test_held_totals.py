@@ -35,7 +35,7 @@ class Overlapped:
         self.accounting = accounting
         self.now = 0.0
         self._held_totals = held_totals
-        self._stream = Stream(1, 0, 1, wire.OVERLAPPED, lambda *told: StepReport(*told))
+        self._stream = Stream(1, 0, 1, wire.OVERLAPPED, lambda *told: StepReport(*told), late=True)
 
     def play(self, events: list[Event], heard: bool = True) -> None:
         for event in events:

@@ -192,7 +192,7 @@ def test_a_prompt_after_a_rest_holds_its_gpu_from_its_scheduling(
         logger.record(stats, told)
 
     steps = steps_of(daemon)
-    assert [step.elapsed_ns for step in steps] == [2_000_000] * 2
+    assert [step.elapsed_ns for step in steps] == [27_000_000] * 2
     assert [step.ns_context for step in steps] == [27_000_000, 54_000_000]
 
 

@@ -31,7 +31,7 @@ def test_a_control_message_reports_requests_in_flight_and_no_work(kind: int, bes
     told = stream()
     packet = told.standing(kind, 7, 3)
     if beside:
-        packet = (told.record(5, (STEP, True, False)) or b"") + packet
+        packet = (told.record(5, (STEP, True, False, 0)) or b"") + packet
 
     message = events(packet)[-1]
 
@@ -53,7 +53,7 @@ def test_zero_requests_in_flight_differ_from_an_unknown_number() -> None:
 def test_step_records_do_not_report_requests_in_flight() -> None:
     """The field is the step's own there, whatever flags a later plugin sets."""
     told = stream(wire.IN_FLIGHT)
-    (records,) = events(told.record(5, (STEP, True, False)) or b"")
+    (records,) = events(told.record(5, (STEP, True, False, 0)) or b"")
 
     assert isinstance(records, StepRecords)
     assert records.rows["context_requests"].tolist() == [2]
@@ -87,7 +87,7 @@ def test_an_older_plugins_heartbeat_has_no_requests_in_flight() -> None:
 def test_a_heartbeat_with_requests_in_flight_is_readable_by_an_older_daemon() -> None:
     """It reads layout, kind, number, state and totals, and of a heartbeat no counts."""
     told = stream()
-    told.record(5, (STEP, True, False))
+    told.record(5, (STEP, True, False, 0))
     with_them = wire.Record._make(wire.LAYOUT.unpack(told.standing(wire.HEARTBEAT, 7, 3)))
     without = wire.Record._make(wire.LAYOUT.unpack(told.standing(wire.HEARTBEAT, 7)))
 

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_exporter.model import Step, StepTotals
-from disagg_exporter.steps.rows import joined, rows_of, steps_of, unfinished_tokens
+from disagg_exporter.steps.rows import (
+    ends_known,
+    joined,
+    kinds_of,
+    rows_of,
+    steps_of,
+    unfinished_tokens,
+)
 
 
 def test_joined_rows_keep_their_values() -> None:
@@ -39,3 +46,17 @@ def test_unfinished_tokens_are_accumulated_and_never_negative(
     grown, ended = np.array([g for g, _ in steps], int), np.array([e for _, e in steps], bool)
 
     assert unfinished_tokens(grown, ended, before).tolist() == expected
+
+
+def test_ends_are_known_of_steps_that_were_waited_for_and_of_those_that_only_decoded() -> None:
+    waited, late = 5_000_000, 40_000
+    prompt = {"context_requests": 1, "context_tokens": 9, "computed_tokens": 9}
+    decode = {"generation_requests": 2, "generation_tokens": 2}
+    rows = rows_of(
+        Step(t_ns=0, elapsed_ns=wait, sequence=number, **work)
+        for number, (wait, work) in enumerate(
+            [(late, decode), (waited, prompt), (late, prompt), (waited, prompt), (late, decode)]
+        )
+    )
+
+    assert ends_known(rows, kinds_of(rows)).tolist() == [True, True, False, False, True]
