@@ -17,9 +17,11 @@ SOCKET_ENVIRONMENT = "DISAGG_STEPS_SOCKET"
 # Kinds of messages.
 HELLO, STEP, HEARTBEAT = 1, 2, 3
 
-# Flags. OVERLAPPED: async scheduling or pipeline parallel, `elapsed_ns` is only a wait (A2). DUMMY:
-# a data-parallel filler step. NO_DETAILS: the engine runs without iteration details, so steps carry
-# no counts and no time. SIMULATED: the engine declares itself a stand-in. HELD_TOTALS: the engine
+# Flags. OVERLAPPED: with async scheduling, pipeline parallel, or kernels launched by the engine's
+# own process, the engine times only its wait for a step (A2). `elapsed_ns` is that wait if each step
+# is launched before the one before it is waited for, and in an older plugin's records; otherwise it
+# is the held time. DUMMY: a data-parallel filler step. NO_DETAILS: the engine runs without iteration
+# details, so steps carry no counts and no time. SIMULATED: the engine declares itself a stand-in. HELD_TOTALS: the engine
 # is overlapped, and the `ns_*` totals are the time that its steps held their devices. IN_FLIGHT: on
 # a hello or heartbeat; its `context_requests` are the requests that this process has handed to its
 # engine and not received back, now and not as of the last step. A reader that does not know the
