@@ -18,15 +18,16 @@ SOCKET_ENVIRONMENT = "DISAGG_STEPS_SOCKET"
 HELLO, STEP, HEARTBEAT = 1, 2, 3
 
 # Flags. OVERLAPPED: with async scheduling, pipeline parallel, or kernels launched by the engine's
-# own process, the engine times only its wait for a step (A2). `elapsed_ns` is that wait if each step
-# is launched before the one before it is waited for, and in an older plugin's records; otherwise it
-# is the held time. DUMMY: a data-parallel filler step. NO_DETAILS: the engine runs without iteration
-# details, so steps carry no counts and no time. SIMULATED: the engine declares itself a stand-in. HELD_TOTALS: the engine
-# is overlapped, and the `ns_*` totals are the time that its steps held their devices. IN_FLIGHT: on
-# a hello or heartbeat; its `context_requests` are the requests that this process has handed to its
-# engine and not received back, now and not as of the last step. A reader that does not know the
-# flag ignores a heartbeat's counts anyway. LIMITS: on a hello; its `context_tokens` and
-# `generation_requests` are the most tokens and requests that the engine takes into a step.
+# own process, the engine times only its wait for a step (A2). `elapsed_ns` is that wait if each
+# step is launched before the one before it is waited for, and in an older plugin's records;
+# otherwise it is the held time. DUMMY: a data-parallel filler step. NO_DETAILS: the engine runs
+# without iteration details, so steps carry no counts and no time. SIMULATED: the engine declares
+# itself a stand-in. HELD_TOTALS: the engine is overlapped, and the `ns_*` totals are the time
+# that its steps held their devices. IN_FLIGHT: on a hello or heartbeat; its `context_requests`
+# are the requests that this process has handed to its engine and not received back, now and not
+# as of the last step. A reader that does not know the flag ignores a heartbeat's counts anyway.
+# LIMITS: on a hello; its `context_tokens` and `generation_requests` are the most tokens and
+# requests that the engine takes into a step.
 OVERLAPPED, DUMMY, NO_DETAILS, SIMULATED, HELD_TOTALS, IN_FLIGHT, LIMITS = 1, 2, 4, 8, 16, 32, 64
 
 # The kinds of steps that running totals are kept for, in the order of the total_* arrays.
