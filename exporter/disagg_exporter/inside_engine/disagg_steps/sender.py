@@ -56,6 +56,7 @@ class Sender:
         in_flight: Counts the requests that the engine has not answered; None if unknown.
         limits: The most tokens and requests that the engine takes into one step, if known.
         late: Each step is launched before the record of the one before it is made.
+        shared: Other processes get some of the engine's records.
         clock_ns: CLOCK_MONOTONIC.
         getpid: Distinguishes a forked child from its parent.
         beat_seconds: From one heartbeat to the next.
@@ -77,6 +78,7 @@ class Sender:
         in_flight: Callable[[], int | None] = lambda: None,
         limits: tuple[int, int] | None = None,
         late: bool = False,
+        shared: bool = False,
         clock_ns: Callable[[], int] = time.monotonic_ns,
         getpid: Callable[[], int] = os.getpid,
         beat_seconds: float = BEAT_SECONDS,
@@ -87,7 +89,7 @@ class Sender:
         self._read = read
         self._in_flight = in_flight
         self._limits = limits
-        self._late = late
+        self._late, self._shared = late, shared
         self._clock_ns = clock_ns
         self._getpid = getpid
         self._beat_ns = round(beat_seconds * 1e9)
@@ -176,6 +178,7 @@ class Sender:
             self._flags,
             self._read,
             late=self._late,
+            shared=self._shared,
         )
         self._kept, self._lock = deque(), threading.Lock()
         self._due_ns = 0

@@ -38,6 +38,8 @@ class Stream:
         late: Each step is launched before the record of the one before it is made. Only then are
             the waits of an overlapped engine sent as they are, as they tell whose end is known;
             otherwise `elapsed_ns` is the held time.
+        shared: Other processes get some of the engine's records. Then the time between two of ours
+            says nothing, and held time is not added up.
     """
 
     def __init__(
@@ -49,11 +51,12 @@ class Stream:
         read: Callable[..., StepReport | None],
         *,
         late: bool = False,
+        shared: bool = False,
     ) -> None:
         self.drops = 0
         self._head = (pid, engine_index, wire.BYTES, incarnation)
-        self._overlapped = bool(flags & wire.OVERLAPPED)
-        self._flags = flags | wire.HELD_TOTALS if self._overlapped else flags
+        self._holds = bool(flags & wire.OVERLAPPED) and not shared
+        self._flags = flags | wire.HELD_TOTALS if self._holds else flags
         self._read = read
         self._sequence = 0
         self._totals = list(NOTHING_YET)
@@ -70,7 +73,7 @@ class Stream:
             facts, counted, dummy, prompt_ns = read
             totals = self._totals.copy()
             held_ns, held = None, self._held
-            if self._overlapped:
+            if self._holds:
                 held_ns, held = next_held(
                     held,
                     t_ns,

@@ -99,6 +99,7 @@ class StepsLogger(StatLoggerBase):  # type: ignore[misc] # vLLM may not be insta
                 in_flight=partial(count_in_flight, self._requests),
                 limits=limits_of(vllm_config),
                 late=launches_ahead(vllm_config),
+                shared=has_several_servers(vllm_config),
             )
             sender.start()
             if os.environ.get(KEEP_LOG_ENVIRONMENT) != "1":
@@ -181,6 +182,12 @@ def launches_ahead(vllm_config: Any) -> bool:
     scheduler = getattr(vllm_config, "scheduler_config", None)
     parallel = getattr(vllm_config, "parallel_config", None)
     return _is_async(scheduler) and _stages(parallel) == 1
+
+
+def has_several_servers(vllm_config: Any) -> bool:
+    """Return whether several API servers share the engine: any of them gets a step's record."""
+    parallel = getattr(vllm_config, "parallel_config", None)
+    return (getattr(parallel, "_api_process_count", 1) or 1) > 1
 
 
 def _is_async(scheduler: Any) -> bool:

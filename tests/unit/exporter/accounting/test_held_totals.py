@@ -183,3 +183,44 @@ def test_lost_records_of_an_older_plugin_have_no_invented_length(absent: float) 
     booked = running.accounting.engine_seconds(running.now)
     assert booked[Phase.DECODE] == pytest.approx(19.51 + 0.01 + 3 * 0.5 + 1, abs=1e-6)
     assert running.accounting.seconds()["unobserved"] == pytest.approx(absent, abs=0.51)
+
+
+def test_records_that_go_to_several_servers_reach_from_one_to_the_next_of_any() -> None:
+    """Any of an engine's API servers gets a step's record; the time of a step is counted once."""
+    accounting = NodeAccounting()
+    accounting.engine(role=Role.MIXED)
+    servers = [
+        Stream(pid, 0, 1, wire.OVERLAPPED, lambda *told: StepReport(*told), late=True, shared=True)
+        for pid in (1, 2)
+    ]
+
+    def deliver(number: int, packet: bytes | None, at: float) -> None:
+        [run], _ = record_runs([packet or b""])
+        key = KEY._replace(pid=1 + number)
+        if run.rows is not None:
+            accounting.ledger.steps(key, run.rows, now_ns=ns(at))
+        elif run.step is not None:
+            accounting.ledger.heartbeat(
+                key,
+                run.step,
+                overlapped=True,
+                held_totals=bool(run.flags & wire.HELD_TOTALS),
+                now_ns=ns(at),
+            )
+
+    for number, server in enumerate(servers):
+        deliver(number, server.standing(wire.HEARTBEAT, 0), 0.0)
+    facts = Facts(ns(0.001), generation_requests=4, generation_tokens=4, running=4)
+    for step in range(200):
+        at = 5 + 0.01 * step
+        number = int(step % 3 > 0)
+        deliver(number, servers[number].record(ns(at), (facts, True)), at)
+    end = 5 + 0.01 * 200
+    last = facts._replace(running=0)
+    deliver(0, servers[0].record(ns(end), (last, True)), end)
+    for second in range(1, 15):
+        for number, server in enumerate(servers):
+            deliver(number, server.standing(wire.HEARTBEAT, ns(end + second)), end + second)
+        accounting.advance(end + second)
+
+    assert accounting.engine_seconds(end + 14)[Phase.DECODE] == pytest.approx(2.001, abs=0.002)

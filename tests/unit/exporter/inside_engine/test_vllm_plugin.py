@@ -30,12 +30,15 @@ def vllm_config(
     stages: int = 1,
     speculative_tokens: int = 0,
     executor: object = "mp",
+    servers: int = 1,
 ) -> SimpleNamespace:
     return SimpleNamespace(
         num_speculative_tokens=speculative_tokens,
         scheduler_config=SimpleNamespace(async_scheduling=async_scheduling),
         parallel_config=SimpleNamespace(
-            pipeline_parallel_size=stages, distributed_executor_backend=executor
+            pipeline_parallel_size=stages,
+            distributed_executor_backend=executor,
+            _api_process_count=servers,
         ),
         observability_config=SimpleNamespace(enable_logging_iteration_details=details),
     )
@@ -134,6 +137,8 @@ OVERLAPPED = wire.OVERLAPPED | wire.HELD_TOTALS
         # One GPU: the engine launches the kernels itself, and only then begins to time its wait.
         (vllm_config(executor="uni"), OVERLAPPED),
         (vllm_config(executor=object()), 0),
+        # Another server may have had the record before ours.
+        (vllm_config(async_scheduling=True, servers=2), wire.OVERLAPPED),
         (vllm_config(details=False), wire.NO_DETAILS),
         (vllm_config(details=False, async_scheduling=True), OVERLAPPED | wire.NO_DETAILS),
         (SimpleNamespace(), wire.NO_DETAILS),
