@@ -69,6 +69,12 @@ class StepCapacity:
             if len(self._streams) >= MOST_STREAMS:
                 return []
             stream = self._streams[name] = StreamLoad(self._prefill_curve, self._decode_curve)
+        if inbox.overlapped and not inbox.held_totals:
+            # From record to record of one server says nothing if another has records of the rank.
+            stream.teaches = not any(
+                other is not stream and rank == key.engine_index and other.recorded_ns
+                for (_, _, rank), other in self._streams.items()
+            )
         return [(stream, stretch) for stretch in stream.ingest(inbox)]
 
     def advance(self, now_ns: int) -> None:
@@ -79,7 +85,8 @@ class StepCapacity:
                 del self._streams[name]
         ranks: dict[int, StreamLoad] = {}
         for (_, _, rank), stream in self._streams.items():
-            # Of several API servers only one receives a rank's steps: the last to report.
+            # Each of several API servers receives a part of a rank's steps; what the last to report
+            # received stands for all.
             latest = ranks.get(rank)
             if now_ns - stream.mark_ns <= STUCK_NS and (
                 latest is None or stream.recorded_ns > latest.recorded_ns

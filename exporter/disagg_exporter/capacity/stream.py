@@ -38,7 +38,7 @@ class StreamLoad:
     otherwise a step is under way, and its record will describe the stretch.
 
     Args:
-        prefill, decode: The engine's curves, which its ranks share.
+        prefill, decode: The engine's curves, which its ranks share; it `teaches` them.
     """
 
     __slots__ = (
@@ -52,6 +52,7 @@ class StreamLoad:
         "mark_ns",
         "received_ns",
         "recorded_ns",
+        "teaches",
         "window",
     )
 
@@ -60,6 +61,7 @@ class StreamLoad:
         self.mark_ns = 0
         self.received_ns = 0
         self.recorded_ns = 0
+        self.teaches = True
         self._prefill = prefill
         self._decode = decode
         # The newest record, or the first heartbeat; empty before there is any.
@@ -102,6 +104,8 @@ class StreamLoad:
 
     def learn_batch(self, batch: BatchSums) -> None:
         """Learn from steps that only decoded."""
+        if not self.teaches:
+            return
         pool = self._pools.setdefault(batch.number, [0.0, 0.0, 0.0])
         pool[0] += batch.steps
         pool[1] += batch.requests
@@ -109,6 +113,8 @@ class StreamLoad:
 
     def learn_prompts(self, work: RecordColumns, places: NDArray[np.intp]) -> None:
         """Learn from steps that prefilled: `places` are the indices of their records."""
+        if not self.teaches:
+            return
         rows = work.rows
         context, generated = rows["context_tokens"][places], rows["generation_tokens"][places]
         left = unfinished_tokens(

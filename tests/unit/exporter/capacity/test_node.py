@@ -284,6 +284,28 @@ def test_the_hosts_gap_counts_against_the_target() -> None:
     assert decode.requests == pytest.approx(75, rel=0.02)
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_an_engine_whose_records_go_to_several_servers_teaches_no_curve(several: bool) -> None:
+    """Of two API servers each has half of the records: between two of its own lie two steps."""
+    node = Node(overlapped=True)
+    servers = [node.engine]
+    if several:
+        servers.append(ScriptedEngine(node.hear, pid=101))
+    for server in servers:
+        server.rest(1)
+    now_ns = max(server.now_ns for server in servers)
+    for number in range(1200):
+        server = servers[number % len(servers)]
+        batch = (10, 50, 120, 200)[number // 300]
+        server.now_ns, server.running = now_ns, batch
+        server.decode(batch, DECODE_BASE + DECODE_REQUEST * batch)
+        now_ns = server.now_ns
+
+    decode = node.capacity().decode
+
+    assert (decode is None) is several
+
+
 def test_for_an_overlapped_engine_the_time_between_records_counts() -> None:
     """Its `elapsed` is only a wait; records burst, and only their sums are right."""
     node = Node(overlapped=True)
