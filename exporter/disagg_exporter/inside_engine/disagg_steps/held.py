@@ -75,9 +75,10 @@ def next_held(
     held_ns = max(t_ns - known.since_ns, 0)
     if known.begun_ns and prompt_ns:
         begun_ns = max(t_ns - prompt_ns, known.rested_ns)
-        longer_ns = known.begun_ns - begun_ns
+        # No more was added than the launch. A prompt that began later is another one.
+        longer_ns = max(known.begun_ns - begun_ns, -known.launch_ns)
         held_ns = max(held_ns + longer_ns, 0)
-        launch_ns = max(known.launch_ns + longer_ns, 0)
+        launch_ns = known.launch_ns + longer_ns
         known = known._replace(begun_ns=0, rested_ns=0, launch_ns=launch_ns)
     if facts.context_tokens or facts.encoder_inputs or not facts.generation_tokens:
         return held_ns, known._replace(since_ns=t_ns, exact=waited)

@@ -155,6 +155,15 @@ def test_a_prompt_in_pieces_is_as_long_as_from_its_scheduling_to_its_first_token
     assert again[3:] == [2 + 23, 20, 20 - 3]
 
 
+def test_a_prompt_that_is_given_up_takes_nothing_from_the_one_after_it() -> None:
+    held = held_ms(
+        [Event(500, 90, prompt=True), Event(600, 90, prompt=True)]
+        + [Event(640, 30, prompt=True, running=0, prompt_ms=40)]
+    )
+
+    assert held == [90, 100, 40]
+
+
 def test_a_first_step_is_no_longer_than_the_rest_before_it() -> None:
     records = [
         Event(500, 2, prompt=True, running=0, prompt_ms=27),
