@@ -144,11 +144,14 @@ def test_the_launch_of_a_first_prompt_is_known_from_the_one_before() -> None:
 def test_a_prompt_in_pieces_is_as_long_as_from_its_scheduling_to_its_first_token() -> None:
     pieces = [Event(500, 2, prompt=True), Event(520, 9, prompt=True)]
 
-    held = held_ms([*pieces, Event(540, 9, prompt=True, running=0, prompt_ms=65)])
-    again = held_ms([*pieces, Event(540, 9, prompt=True, running=0, prompt_ms=65)] + [
-        Event(t + 500, wait, prompt=True, running=int(t < 540), prompt_ms=62 * (t == 540))
-        for t, wait in ((500, 2), (520, 9), (540, 9))
-    ])  # fmt: skip
+    first = [*pieces, Event(540, 9, prompt=True, running=0, prompt_ms=65)]
+    second = [
+        Event(1000, 2, prompt=True),
+        Event(1020, 9, prompt=True),
+        Event(1040, 9, prompt=True, running=0, prompt_ms=62),
+    ]
+
+    held, again = held_ms(first), held_ms([*first, *second])
 
     assert held == [2, 20, 20 + 65 - 42]
     # The first piece is as long as was learned, and the last corrects that by the rest.
@@ -156,10 +159,9 @@ def test_a_prompt_in_pieces_is_as_long_as_from_its_scheduling_to_its_first_token
 
 
 def test_a_prompt_that_is_given_up_takes_nothing_from_the_one_after_it() -> None:
-    held = held_ms(
-        [Event(500, 90, prompt=True), Event(600, 90, prompt=True)]
-        + [Event(640, 30, prompt=True, running=0, prompt_ms=40)]
-    )
+    given_up = [Event(500, 90, prompt=True), Event(600, 90, prompt=True)]
+
+    held = held_ms([*given_up, Event(640, 30, prompt=True, running=0, prompt_ms=40)])
 
     assert held == [90, 100, 40]
 
