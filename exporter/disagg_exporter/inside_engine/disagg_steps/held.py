@@ -16,7 +16,6 @@ too. So steps reach from record to record, and there are two corrections:
 
 from __future__ import annotations
 
-from statistics import median
 from typing import NamedTuple
 
 from . import wire
@@ -87,7 +86,8 @@ def next_held(
         if late and known.exact:
             lengths = (*lengths[1 - _KEPT :], held_ns)
         return held_ns, known._replace(since_ns=t_ns, exact=True, decode_ns=lengths)
-    usual_ns = round(median(known.decode_ns)) if known.decode_ns else held_ns
+    ranked = sorted(known.decode_ns)
+    usual_ns = ranked[len(ranked) // 2] if ranked else held_ns
     if usual_ns >= held_ns:
         return held_ns, known._replace(since_ns=t_ns, exact=False)
     return usual_ns, known._replace(since_ns=known.since_ns + usual_ns, exact=True)
