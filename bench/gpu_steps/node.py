@@ -72,7 +72,10 @@ def main(
         pages = threading.Thread(target=_keep_pages, args=(node, out, over))
         pages.start()
         for load in (LOADS[0], LOADS[2], LOADS[4]):
+            before = _steps(node)
             _play(node.url(WORKER), load, load_seconds)
+            time.sleep(2)
+            _tell_steps(before, _steps(node))
             _say(
                 out,
                 f"phases-{load.name}.txt",
@@ -135,6 +138,29 @@ def _say(out: Path, name: str, arguments: list[str], seconds: float) -> None:
         code = "timed out"
     (out / name).write_text(text)
     click.echo(f"{name}: exit {code} after {time.monotonic() - begun:.0f} s\n{text[-1500:]}")
+
+
+def _steps(node: RunningNode) -> dict[str, tuple[float, float]]:
+    """Return the steps and their seconds so far, by kind."""
+    page = node.page()
+    return {
+        kind: (
+            page.sum("disagg_engine_steps_total", kind=kind),
+            page.sum("disagg_engine_step_seconds_total", kind=kind),
+        )
+        for kind in ("context", "generation", "mixed")
+    }
+
+
+def _tell_steps(
+    before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]
+) -> None:
+    """Say how long steps took, to be held against those of `python -m bench.gpu_steps`."""
+    for kind, (steps, seconds) in after.items():
+        more = steps - before[kind][0]
+        if more:
+            mean_ms = 1e3 * (seconds - before[kind][1]) / more
+            click.echo(f"  {kind:10} {more:6.0f} steps of {mean_ms:.2f} ms")
 
 
 def _keep_pages(node: RunningNode, out: Path, over: threading.Event) -> None:
