@@ -59,7 +59,7 @@ def test_prefill_chunks_between_decode_steps_are_accounted_as_the_worker_measure
 def test_an_engine_that_runs_the_model_in_its_own_process_is_accounted_from_launch_to_end(
     vllm_python: Path, wide_model: Path, folder: Path, say: Say
 ) -> None:
-    """As on one GPU. On the CPU launching is computing, and the time that vLLM reports is none."""
+    """As on one GPU. On the CPU launching is computing: the time that vLLM itself reports is none."""
     starting = record(vllm_python, wide_model, folder, overlapped=False, in_process=True)
     engine = asyncio.run(starting)
     steps = [message.step for message in engine.steps if message.step is not None]
@@ -72,12 +72,10 @@ def test_an_engine_that_runs_the_model_in_its_own_process_is_accounted_from_laun
         by_kind[step.context_tokens > 0] += step.held_ns
     prompts_s, decode_s = by_kind[True] / 1e9, by_kind[False] / 1e9
     context_s, generation_s, mixed_s, dummy_s = held_s
-    told_s = sum(step.elapsed_ns for step in steps) / 1e9
     say(
         f"in process: {len(steps)} steps, with prompts {context_s + mixed_s:.3f} s of "
-        f"{prompts_s:.3f}, decode {generation_s:.3f} s of {decode_s:.3f}; vLLM says {told_s:.3f} s"
+        f"{prompts_s:.3f}, decode {generation_s:.3f} s of {decode_s:.3f}"
     )
-    assert told_s < 0.2 * (prompts_s + decode_s)
     assert dummy_s == 0
     assert context_s + mixed_s == pytest.approx(prompts_s, rel=0.05)
     assert generation_s == pytest.approx(decode_s, rel=0.1)
