@@ -59,7 +59,7 @@ def test_prefill_chunks_between_decode_steps_are_accounted_as_the_worker_measure
 def test_an_engine_that_runs_the_model_in_its_own_process_is_accounted_from_launch_to_end(
     vllm_python: Path, wide_model: Path, folder: Path, say: Say
 ) -> None:
-    """As on one GPU. On the CPU launching is computing: the time that vLLM itself reports is none."""
+    """As on one GPU. On the CPU launching is computing, and vLLM itself reports next to no time."""
     starting = record(vllm_python, wide_model, folder, overlapped=False, in_process=True)
     engine = asyncio.run(starting)
     steps = [message.step for message in engine.steps if message.step is not None]
