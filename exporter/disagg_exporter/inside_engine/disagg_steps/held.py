@@ -103,8 +103,7 @@ def _first(
         launch_ns = held_ns - facts.elapsed_ns
     elif facts.context_tokens:
         held_ns += launch_ns
-    if known.since_ns:
-        held_ns = min(held_ns, max(t_ns - known.since_ns, facts.elapsed_ns))
+    held_ns = min(held_ns, max(t_ns - known.since_ns, facts.elapsed_ns))
     if facts.context_tokens and not prompt_ns:
         begun_ns = t_ns - held_ns
     return held_ns, known._replace(

@@ -32,7 +32,8 @@ class Stream:
     what no record can yet: how many requests the engine has received and not answered.
 
     Args:
-        pid, engine_index, incarnation: Identify the stream.
+        pid, engine_index, incarnation: Identify the stream, which began at `incarnation`
+            (CLOCK_MONOTONIC, ns).
         flags: The `wire` flags of every record.
         read: Converts what was queued into a report; None if it is not worth a record.
         late: Each step is launched before the record of the one before it is made. Only then are
@@ -62,7 +63,7 @@ class Stream:
         self._totals = list(NOTHING_YET)
         self._last = Facts()
         self._late = late
-        self._held = Held()
+        self._held = Held(since_ns=incarnation)
 
     def record(self, t_ns: int, kept: tuple[Any, ...]) -> bytes | None:
         """Return the next record; None if there is none to make, or if it cannot be made."""

@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -87,7 +88,7 @@ def start(
     Its calls come so far apart that each is sent at once.
     """
     made: list[Any] = []
-    seconds = itertools.count()
+    seconds = itertools.count(time.monotonic_ns() // 10**9 + 100)
     monkeypatch.setattr(plugin, "monotonic_ns", lambda: next(seconds) * 10**9)
     # One beat on this thread: a step made between hello and the end of a beat would be a drop.
     monkeypatch.setattr(plugin.Sender, "start", plugin.Sender.beat)
@@ -182,6 +183,21 @@ def test_an_engine_with_async_scheduling_launches_the_next_step_first(
 
     assert plugin.launches_ahead(config) is ahead
     assert plugin.launches_ahead(SimpleNamespace()) is False
+
+
+def test_a_prompt_is_not_older_than_the_engine(
+    daemon: BareDaemon, start: Callable[..., Any]
+) -> None:
+    """Whatever times another version of vLLM reports."""
+    logger, hello = start(vllm_config(executor="uni"))
+    stats = scheduler_stats(iteration_details((1, 1000), (0, 0), elapsed_ms=2.0), running=0)
+    told = iteration_stats(computed=1000)
+    told.finished_requests = [SimpleNamespace(num_generation_tokens=1, prefill_time=1e9)]
+
+    logger.record(stats, told)
+
+    (step,) = steps_of(daemon)
+    assert step.ns_context == max(step.t_ns - hello.incarnation, 2_000_000)
 
 
 def test_a_prompt_after_a_rest_holds_its_gpu_from_its_scheduling(
