@@ -21,10 +21,18 @@ from bench.gpu_steps.power import POWER_COLUMNS, PowerSamples
 from bench.gpu_steps.sweep import Sweep
 from bench.gpu_steps.watch import COLUMNS, StepWatch
 
+_IDLE_SECONDS = 3.0
+"""The power samples begin with the idle GPU."""
+
 
 @click.command()
-@click.option("--model", required=True, help="Folder with the model's config.json.")
-@click.option("--out", required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--model",
+    required=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="Folder with the model's config.json.",
+)
+@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--sweep-seconds", default=120.0)
 @click.option("--load-seconds", default=25.0, help="Of each load.")
 @click.option("--max-tokens", default=8192, help="max_num_batched_tokens.")
@@ -52,7 +60,7 @@ def main(
     dice = random.Random(1)
     with PowerSamples(watch.begun_ns) as power:
         try:
-            time.sleep(1 if small else 3)
+            time.sleep(_IDLE_SECONDS)
             Sweep(engine, watch, dice, max_tokens, small=small).run(sweep_seconds)
             _keep(out, watch, power)
             for load in LOADS:
@@ -65,8 +73,13 @@ def main(
 
 
 def _engine(model: str, max_tokens: int, more: tuple[str, ...]) -> Any:
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.v1.engine.llm_engine import LLMEngine
+    try:
+        from vllm.engine.arg_utils import EngineArgs
+        from vllm.v1.engine.llm_engine import LLMEngine
+    except ImportError as missing:
+        raise click.ClickException(
+            f"run it with the Python of vLLM's environment: {missing}"
+        ) from None
 
     arguments: dict[str, Any] = {
         "model": model,
@@ -79,7 +92,12 @@ def _engine(model: str, max_tokens: int, more: tuple[str, ...]) -> Any:
         "async_scheduling": False,
         "disable_log_stats": True,
     }
-    arguments |= {name: json.loads(value) for name, value in (one.split("=", 1) for one in more)}
+    for one in more:
+        name, _, value = one.partition("=")
+        try:
+            arguments[name] = json.loads(value)
+        except ValueError:
+            raise click.BadParameter(f"{one}: expected NAME=JSON", param_hint="--set") from None
     return LLMEngine.from_engine_args(EngineArgs(**arguments), enable_multiprocessing=False)
 
 

@@ -53,7 +53,7 @@ def play(engine: Any, watch: StepWatch, load: Load, seconds: float, dice: random
         if engine.has_unfinished_requests():
             engine.step()
         else:
-            time.sleep(min(0.001, max(0.0, due - passed)))
+            time.sleep(max(0.0, due - passed))  # nothing else can arrive before
     engine.abort_request(names)
     watch.part = "end"
     while engine.has_unfinished_requests():

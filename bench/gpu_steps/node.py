@@ -30,12 +30,16 @@ WORKER, SERVED = "mixed-0", "llama-8b"
 _EVERY_SECONDS = 2.0
 _AT_ONCE = 400
 _REQUEST_SECONDS = 120.0
+# The plugin sends its records after a tenth of a second; the page is made each second.
+_REPORTED_SECONDS = 2.0
+# The daemon commits time some ten seconds late.
+_COMMITTED_SECONDS = 12.0
 
 
 @click.command()
 @click.option("--python", required=True, help="Interpreter of vLLM's environment.")
-@click.option("--model", required=True, type=click.Path(path_type=Path))
-@click.option("--out", required=True, type=click.Path(path_type=Path))
+@click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--load-seconds", default=30.0, help="Of each load.")
 @click.option("--tune-seconds", default=50.0, help="At most, of each phase.")
 @click.option("--gpus", default=1)
@@ -54,6 +58,8 @@ def main(
     """Run the daemon, its commands and the loads."""
     out.mkdir(parents=True, exist_ok=True)
     folder = out / "run"
+    if folder.exists():
+        raise click.BadParameter(f"{out} holds another run: name a new folder", param_hint="--out")
     folder.mkdir()
     begun = time.monotonic()
     node = RunningNode(_node_file(python, model, gpus, args, env, folder), folder)
@@ -74,7 +80,7 @@ def main(
         for load in (LOADS[0], LOADS[2], LOADS[4]):
             before = _steps(node)
             _play(node.url(WORKER), load, load_seconds)
-            time.sleep(2)
+            time.sleep(_REPORTED_SECONDS)
             _tell_steps(before, _steps(node))
             _say(
                 out,
@@ -82,7 +88,7 @@ def main(
                 ["phases", "-c", str(folder / "node.yaml"), "--wide"],
                 20,
             )
-        time.sleep(12)
+        time.sleep(_COMMITTED_SECONDS)
         over.set()
         pages.join()
         _say(out, "doctor.txt", ["doctor", "-c", str(folder / "node.yaml")], 30)
@@ -188,7 +194,7 @@ def _play(url: str, load: Load, seconds: float) -> None:
 
     with ThreadPoolExecutor(_AT_ONCE) as users:
         while due < seconds:
-            time.sleep(max(0.0, begun + due - time.monotonic()))
+            time.sleep(max(0.0, begun + due - time.monotonic()))  # until the next user comes
             lengths = length(dice, load.prompt_tokens), length(dice, load.output_tokens)
             users.submit(ask, *lengths, sent)
             sent += 1

@@ -32,6 +32,11 @@ class WatchedStep:
     running: int = 0
     waiting: int = 0
 
+    @property
+    def seconds(self) -> float:
+        """Its time, from scheduling to output."""
+        return self.step_us / 1e6
+
 
 COLUMNS = tuple(field.name for field in fields(WatchedStep))
 

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from bench.attribution.engines import Seen
+from bench.gpu_steps import loads
+from bench.gpu_steps.sweep import KV_TOKENS, PASTS, WRITERS
+from bench.gpu_steps.watch import WatchedStep
 from bench.real import shares
 from bench.real.measured import between
 
@@ -26,43 +30,17 @@ from disagg_exporter.model import Step
 
 DATA = Path(__file__).parents[2] / "tests/data/vllm-0.26.0-h200"
 SOURCE = "recorded: 8B on an H200, one engine that serves five loads in turn"
-LOADS = ("chat", "chat-2048", "documents", "documents-512", "writing")
+LOADS = tuple(load.name for load in loads.LOADS)
 SWEEP = "sweep-"
-CACHE_TOKENS = 921_696
-PASTS = (0, 2048, 7936)
-WRITERS = (1, 8, 32, 64, 128, 256)
-KV_TOKENS = (128, 1024, 3072)
+CACHE_TOKENS = json.loads((DATA / "engine.json").read_text(encoding="utf-8"))["kv_tokens"]
 
 
-class RecordedStep(NamedTuple):
-    """One step; the columns of `bench.gpu_steps.watch.WatchedStep`."""
-
-    part: str
-    t_us: int
-    step_us: int
-    iteration_us: int
-    context_requests: int
-    context_tokens: int
-    context_past_tokens: int
-    context_pairs: int
-    cached_tokens: int
-    generation_requests: int
-    generation_kv_tokens: int
-    running: int
-    waiting: int
-
-    @property
-    def seconds(self) -> float:
-        """Its time, from scheduling to output."""
-        return self.step_us / 1e6
-
-
-def recorded(path: Path = DATA / "steps.csv.gz") -> list[RecordedStep]:
+def recorded(path: Path = DATA / "steps.csv.gz") -> list[WatchedStep]:
     """Read the steps, in their order."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         rows = csv.reader(lines)
         next(rows)
-        return [RecordedStep(part, *map(int, numbers)) for part, *numbers in rows]
+        return [WatchedStep(part, *map(int, numbers)) for part, *numbers in rows]
 
 
 class Parts:
@@ -72,7 +50,7 @@ class Parts:
     decodes with the least KV: it reads the weights once.
     """
 
-    def __init__(self, steps: Iterable[RecordedStep]) -> None:
+    def __init__(self, steps: Iterable[WatchedStep]) -> None:
         self._steps = [step for step in steps if step.part.startswith(SWEEP)]
 
     @cached_property
@@ -94,11 +72,10 @@ class Parts:
                 found[step.generation_requests, kv].append(step.seconds)
         table = {key: median(times) for key, times in found.items()}
         for writers in WRITERS:
-            for before, kv in zip(KV_TOKENS[-3:], KV_TOKENS[-2:], strict=False):
+            for before, kv in pairwise(KV_TOKENS):
                 # The cache had no room for these: reading is what it is per token.
-                table.setdefault(
-                    (writers, kv), _further(table, writers, before, kv) if writers > 1 else 0.0
-                )
+                if (writers, kv) not in table:
+                    table[writers, kv] = _further(table, writers, before, kv)
         return table
 
     @property
@@ -106,7 +83,7 @@ class Parts:
         """The cost of an empty step."""
         return self._decoding[WRITERS[0], KV_TOKENS[0]]
 
-    def prompts(self, step: RecordedStep) -> float:
+    def prompts(self, step: WatchedStep) -> float:
         """The cost of a step's prompts alone; several count as one with as much attention."""
         tokens = step.context_tokens
         if not tokens:
@@ -115,7 +92,7 @@ class Parts:
         past = max(step.context_pairs / tokens - (tokens + 1) / 2, 0.0)
         return between(table, (sizes, PASTS), (max(tokens, sizes[0]), past))
 
-    def decoding(self, step: RecordedStep) -> float:
+    def decoding(self, step: WatchedStep) -> float:
         """The cost of its decoding alone."""
         writers = step.generation_requests
         if not writers:
@@ -145,7 +122,7 @@ def scores() -> list[shares.LoadScore]:
     return found
 
 
-def seen_steps(steps: Sequence[RecordedStep], parts: Parts) -> Iterator[Seen]:
+def seen_steps(steps: Sequence[WatchedStep], parts: Parts) -> Iterator[Seen]:
     """Yield consecutive steps of a load, as `bench.attribution` judges them."""
     unfinished = _unfinished(steps)
     left = 0
@@ -155,7 +132,7 @@ def seen_steps(steps: Sequence[RecordedStep], parts: Parts) -> Iterator[Seen]:
         yield _seen(number, step, computed, parts)
 
 
-def _unfinished(steps: Sequence[RecordedStep]) -> list[int]:
+def _unfinished(steps: Sequence[WatchedStep]) -> list[int]:
     """Return the computed tokens of prompts that each step leaves unfinished.
 
     The next step that computes prompts continues them: no load has cached prompts.
@@ -168,7 +145,7 @@ def _unfinished(steps: Sequence[RecordedStep]) -> list[int]:
     return found
 
 
-def _seen(number: int, step: RecordedStep, computed: int, parts: Parts) -> Seen:
+def _seen(number: int, step: WatchedStep, computed: int, parts: Parts) -> Seen:
     elapsed_ns = step.step_us * 1000
     prefill, decode, nothing = parts.prompts(step), parts.decoding(step), parts.nothing
     share, interference = float(bool(step.context_tokens)), 0.0

@@ -12,8 +12,9 @@ from statistics import median
 from typing import NamedTuple
 
 import pytest
+from bench.gpu_steps.watch import WatchedStep
 from bench.real import recorded, shares
-from bench.real.recorded import LOADS, RecordedStep
+from bench.real.recorded import LOADS
 
 from disagg_exporter.capacity.curves.curve import Curve
 from disagg_exporter.capacity.curves.limits import find_knee
@@ -30,15 +31,15 @@ _LOOK_US, _OUTPUT_US, _KERNEL_US, _IDLE_US = 30, 150, 300, 800
 
 
 @cache
-def steps() -> tuple[RecordedStep, ...]:
+def steps() -> tuple[WatchedStep, ...]:
     return tuple(recorded.recorded())
 
 
-def of(load: str) -> list[RecordedStep]:
+def of(load: str) -> list[WatchedStep]:
     return [step for step in steps() if step.part == load]
 
 
-def prompts_alone() -> list[RecordedStep]:
+def prompts_alone() -> list[WatchedStep]:
     return [
         step
         for step in steps()
@@ -52,20 +53,20 @@ def prompts_alone() -> list[RecordedStep]:
 class Launched(NamedTuple):
     """A step of a pipeline: when it was reported, the wait before, and how long it really took."""
 
-    step: RecordedStep
+    step: WatchedStep
     record_us: float
     wait_us: float
     took_us: float
 
 
-def launched_ahead(load: list[RecordedStep]) -> Iterator[Launched]:
+def launched_ahead(load: list[WatchedStep]) -> Iterator[Launched]:
     """Play the steps in an engine that launches each before it waits for the one before it.
 
     Launching takes what it took without async scheduling; the GPU begins when a step is launched
     and the one before has ended, and takes what it took then.
     """
     now = ended = 0.0
-    last: tuple[RecordedStep, float, float] | None = None
+    last: tuple[WatchedStep, float, float] | None = None
     for step in load:
         launch = step.step_us - step.iteration_us
         begun = max(now + _KERNEL_US, ended)
@@ -80,7 +81,7 @@ def launched_ahead(load: list[RecordedStep]) -> Iterator[Launched]:
     yield _reported(now, *last)
 
 
-def _reported(now: float, step: RecordedStep, end: float, took: float) -> Launched:
+def _reported(now: float, step: WatchedStep, end: float, took: float) -> Launched:
     record = max(now + _LOOK_US, end)
     return Launched(step, record, record - now, took)
 
@@ -180,7 +181,7 @@ def test_the_prefill_curve_of_an_engine_that_launches_ahead_is_that_of_its_steps
     assert between_records[256] < 0.85 * true[256]
 
 
-def prefill_curve(load: list[RecordedStep], *, held_totals: bool) -> dict[float, float]:
+def prefill_curve(load: list[WatchedStep], *, held_totals: bool) -> dict[float, float]:
     """Return tokens per second by tokens of a step, as learned from the plugin's records."""
     stream = Stream(1, 0, 1, wire.OVERLAPPED, lambda *told: StepReport(*told), late=True)
     packets = [stream.standing(wire.HELLO, 0)]
