@@ -27,10 +27,10 @@ DURATION_READ_BOUNDS_SECONDS = (
 DURATION_BOUNDS_SECONDS = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 480.0, 1920.0)
 LENGTH_BOUNDS_TOKENS = (
     *(10.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0),
-    *(5000.0, 10_000.0, 20_000.0, 100_000.0),
+    *(5000.0, 10_000.0, 20_000.0, 50_000.0, 100_000.0, 200_000.0),
 )
 # For single engines: long prompts matter, short ones do not.
-PROMPT_BOUNDS_TOKENS = (500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 100_000.0)
+PROMPT_BOUNDS_TOKENS = tuple(bound for bound in LENGTH_BOUNDS_TOKENS if bound >= 500.0)
 
 
 class _Buckets(NamedTuple):
@@ -43,9 +43,9 @@ class _Buckets(NamedTuple):
 class HistogramReader:
     """Reads one histogram from pages of one layout: the sum over label sets, with our bounds.
 
-    Each engine has 18 to 24 bounds of its own. Ours are eleven, taken from theirs. At a bound that
-    the engine has, the count is exact. Otherwise the count at its next bound *below* is used: an
-    observation in between moves up into our next bucket, so no quantile is too low.
+    Each engine has 18 to 24 bounds of its own. Ours are eleven to thirteen, taken from theirs. At a
+    bound that the engine has, the count is exact. Otherwise the count at its next bound *below* is
+    used: an observation in between moves up into our next bucket, so no quantile is too low.
 
     Args:
         name: Its bare name; None if the engine has no such histogram.
