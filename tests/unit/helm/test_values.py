@@ -162,6 +162,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         ),
         "launch.groups.a: a and the router both listen on port 8100",
     ),
+    "a worker on the port of the page": (
+        launch(groups={"a": {"gpus": 8, "nodeFile": {"workers": [WORKER | {"port": 9847}]}}}),
+        "launch.groups.a: the metrics page and a both listen on port 9847",
+    ),
     "a scrape that may take longer than the interval": (
         {"scrape": {"interval": "10s", "timeout": "10s"}},
         r"scrape.timeout \(10s\) must be shorter than scrape.interval \(10s\)",
