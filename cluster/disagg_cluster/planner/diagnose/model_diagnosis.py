@@ -10,7 +10,7 @@ import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.decode_side import decode_suspicions
 from disagg_cluster.planner.diagnose.causes.front import front_suspicions
-from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
+from disagg_cluster.planner.diagnose.causes.overload import busy_ratio, has_only_queue
 from disagg_cluster.planner.diagnose.causes.prompt_side import prompt_suspicions
 from disagg_cluster.planner.diagnose.causes.router_queue import router_waits
 from disagg_cluster.planner.diagnose.causes.suspicion import Suspicion
@@ -66,11 +66,17 @@ def diagnose_model(
     )
     missing = tuple(_missing(view))
     parts = tuple(ttft_parts(view, entry, decode))
+    is_unexplained = all(each.is_past for each in judged.remembered)
+    unexplained = "and no exported metric explains why"
     if judged.findings:
         outcome, text = DiagnosisOutcome.FOUND, judged.findings[0].text
-    elif _is_late(view, entry, decode) and all(each.is_past for each in judged.remembered):
+    elif queue := _only_queue(view, entry):
+        again = "and what may explain it must be observed again"
         outcome = DiagnosisOutcome.UNDECIDED
-        text = "requests wait longer than before, and no exported metric explains why"
+        text = f"{queue}, {unexplained if is_unexplained else again}"
+    elif is_unexplained and _is_late(view, entry, decode):
+        outcome = DiagnosisOutcome.UNDECIDED
+        text = f"requests wait longer than before, {unexplained}"
     else:
         outcome, text = DiagnosisOutcome.NO_BOTTLENECK, "nothing holds requests back"
     now = view.changes.fleet.grid.now_seconds
@@ -191,6 +197,16 @@ def _finding(
 
 def _key(place: tuple[str, str, str]) -> EngineKey:
     return EngineKey(place[1], place[2])
+
+
+def _only_queue(view: ModelView, entry: Waits) -> str:
+    """Which single engine has a lasting queue; empty if none has."""
+    alone = has_only_queue(view, entry.rows, entry.now) & (entry.excess > 0)
+    if not alone.any():
+        return ""
+    row = int(alone.argmax())
+    name = view.engines[entry.rows[row]].place[2]
+    return f"requests wait {entry.now[row]:.3g} s at {name} and hardly beside it"
 
 
 def _is_late(view: ModelView, entry: Waits, decode: Waits) -> bool:

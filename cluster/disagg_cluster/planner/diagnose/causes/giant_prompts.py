@@ -8,10 +8,17 @@ from math import erfc, exp, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from disagg_cluster.planner.diagnose.causes.suspicion import (
+    LIKELY_Z,
+    SINCE_Z,
+    SURE_SINCE_Z,
+    SURE_WAIT_Z,
+    Adverse,
+)
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import lognormal
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, shift_of
 from disagg_cluster.planner.diagnose.verdict.values import Alternative, Cause
 
 # Prompts so many times the mean are very long; fewer than so many (or of unprecedented length) are
@@ -26,31 +33,68 @@ _WITHIN = 0.3
 _STEP_Z = 0.1
 # Very long prompts may have become more frequent from this z on.
 PERHAPS_GIANTS_Z = 2.0
+# Squared lengths over the square of the mean: the least growth that counts.
+_LEAST_SPREAD = 1.3
 
 
 def giants(view: ModelView, rows: Rows) -> tuple[float, int]:
     """Significance of more frequent very long prompts, as z, and the block since which.
 
     Over all engines together, as it is chance which one the few go to, and above the length for
-    which z is largest: some may be far longer than those that arrive now and then.
+    which z is largest: some may be far longer than those that arrive now and then. They are counted
+    from scrape to scrape: in blocks the count would depend on where these begin.
     """
-    long = _long_prompts(view, rows)
+    long, per_block = _long_prompts(view, rows), view.block_bins
     if long is None:
         return 0.0, 0
-    found = [(0.0, 0)]
+    least_before, found = LEAST_BEFORE * per_block, [(0.0, 0)]
     for bucket in np.flatnonzero(long.is_long & long.counts.any(axis=1)):
         beyond = long.beyond(int(bucket))
-        per_block = beyond.counts[beyond.is_long].sum(axis=0)
-        found += [more_frequent(per_block, beyond.counts.sum(axis=0)), unprecedented(beyond)]
-    return max(found)
+        each, every = beyond.counts[beyond.is_long].sum(axis=0), beyond.counts.sum(axis=0)
+        found += [
+            more_frequent(each, every, least_before, per_block),
+            unprecedented(beyond, least_before),
+        ]
+    z, onset = max(found)
+    return z, view.block_of(onset)
+
+
+def wider_lengths(view: ModelView, rows: Rows, since_z: Floats | None) -> Adverse:
+    """How much more unequal prompt lengths have become, over all engines together.
+
+    Very long prompts are few and go to any engine; if they only moved to another engine, the total
+    is unchanged. Where histograms are exported very long prompts are counted: a mean of squares
+    depends on the longest few.
+    """
+    nothing = np.zeros(len(rows))
+    count, total, squares = view.prompts(rows)
+    z, onset = giants(view, rows)
+    if not len(view.changes.fleet.prompts.tokens):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            levels = np.log(squares * count / total**2)
+        shift = shift_of(np.where(np.isfinite(levels), levels, np.nan)[None])
+        is_wider = shift.change[0] >= np.log(_LEAST_SPREAD)
+        z, onset = (float(shift.z[0]) if is_wider else 0.0), int(shift.onset[0])
+    is_sure = since_z is not None and float(since_z.max(initial=0.0)) >= SURE_WAIT_Z
+    if is_sure and z >= SINCE_Z:
+        # Two that agree are stronger evidence than the weaker of them.
+        z = max(z, LIKELY_Z)
+    if z < (SURE_SINCE_Z if is_sure else SINCE_Z):
+        return Adverse(nothing, nothing, np.full(len(rows), onset, dtype=np.intp))
+    before, after = (
+        squares[part].sum() * count[part].sum() / max(total[part].sum(), 1.0) ** 2
+        for part in (slice(0, onset), slice(onset, None))
+    )
+    change = max(float(np.log(after / before)) if before > 0 else 0.0, np.log(_LEAST_SPREAD))
+    return Adverse(nothing + change, nothing + z, np.full(len(rows), onset, dtype=np.intp))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LongPrompts:
-    """Lengths of buckets, prompts in each by block, and which buckets are very long.
+    """Lengths of buckets, prompts in each by bin, and which buckets are very long.
 
-    `least_tokens` are the lower bounds of the buckets. `sums` are the tokens of all prompts of a
-    block, NaN where unknown.
+    `least_tokens` are the lower bounds of lengths in the buckets. `sums` are the tokens of all
+    prompts of a bin, NaN where unknown.
     """
 
     tokens: Floats
@@ -69,9 +113,9 @@ class LongPrompts:
         return replace(self, is_long=np.arange(len(self.tokens)) >= bucket)
 
     def mean_since(self, begin: int) -> float:
-        """A lower bound of the mean length of very long prompts since a block.
+        """A lower bound of the mean length of very long prompts since a bin.
 
-        From the sum of tokens less those of the other prompts, estimated by their ratio in blocks
+        From the sum of tokens less those of the other prompts, estimated by their ratio in bins
         without very long ones, less two standard deviations of lengths within buckets.
         """
         short = np.where(self.is_long[:, None], 0.0, self.counts)
@@ -90,7 +134,7 @@ class LongPrompts:
 
 
 def _long_prompts(view: ModelView, rows: Rows) -> LongPrompts | None:
-    tokens, counts = view.prompt_counts(rows)
+    tokens, counts = view.prompt_counts(rows, 1)
     if not counts.any():
         return None
     least_tokens = view.changes.fleet.prompts.least_tokens
@@ -98,7 +142,21 @@ def _long_prompts(view: ModelView, rows: Rows) -> LongPrompts | None:
     is_long = (tokens >= _GIANT * mean) & (least_tokens >= _LEAST_OF_BUCKET * mean)
     if not is_long.any():
         return None
-    return LongPrompts(tokens, counts, is_long, least_tokens, view.prompt_sums(rows))
+    return LongPrompts(
+        tokens, counts, is_long, lower_bounds(least_tokens, counts), view.prompt_sums(rows)
+    )
+
+
+def lower_bounds(least_tokens: Floats, counts: Floats) -> Floats:
+    """`least_tokens`, for the last bucket that of the empty ones below it.
+
+    An engine that has fewer bounds than we export has all its longest prompts in the last bucket.
+    """
+    found, below = least_tokens.copy(), len(counts) - 1
+    while below > 1 and not counts[below - 1].any():
+        below -= 1
+    found[-1] = least_tokens[below]
+    return found
 
 
 def few_or_long(
@@ -115,18 +173,20 @@ def few_or_long(
     return None
 
 
-def more_frequent(long: Floats, every: Floats) -> tuple[float, int]:
-    """Significance of a larger share of long prompts since some block, as z, and that block.
+def more_frequent(
+    long: Floats, every: Floats, least_before: int, choice_bins: int = 1
+) -> tuple[float, int]:
+    """Significance of a larger share of long prompts since some bin, as z, and that bin.
 
-    Given their total, the number of long prompts after a block is binomial by chance (the signed
-    root of the deviance: too few for a normal approximation). The block with the largest z is
-    taken, and z reduced for that choice.
+    Given their total, the number of long prompts after a bin is binomial by chance (the signed root
+    of the deviance: too few for a normal approximation). The bin with the largest z is taken, and z
+    reduced for that choice, of which any `choice_bins` neighbours count as one.
     """
     n = long.sum()
-    splits = np.arange(LEAST_BEFORE, len(every) - 1)
+    splits = np.arange(least_before, len(every) - 1)
     if n < _LEAST_GIANTS or not len(splits):
         return 0.0, 0
-    # The share of all prompts since each block, and the number of long ones.
+    # The share of all prompts since each bin, and the number of long ones.
     part = np.cumsum(every[::-1])[::-1][splits] / max(every.sum(), 1.0)
     k = np.cumsum(long[::-1])[::-1][splits]
     is_enough = (k >= _LEAST_GIANTS) & (part > 0) & (part < 1) & (k > n * part)
@@ -134,23 +194,26 @@ def more_frequent(long: Floats, every: Floats) -> tuple[float, int]:
         rest = np.where(n > k, (n - k) * np.log((n - k) / (n * (1 - part))), 0.0)
         deviance = np.where(is_enough, 2 * (k * np.log(k / (n * part)) + rest), 0.0)
     best = int(np.argmax(deviance))
-    z = sqrt(max(float(deviance[best]) - 2 * log(len(splits)), 0.0))
+    z = sqrt(max(float(deviance[best]) - 2 * log(len(splits) / choice_bins), 0.0))
     return (z, int(splits[best])) if z > 0 else (0.0, 0)
 
 
-def unprecedented(long: LongPrompts) -> tuple[float, int]:
-    """Significance of prompts beyond the former lognormal lengths, as z, and the block since which.
+def unprecedented(long: LongPrompts, least_before: int) -> tuple[float, int]:
+    """Significance of prompts beyond the former lognormal lengths, as z, and the bin since which.
 
     Two such are as strong evidence as many merely long ones. (Poisson, the signed root of the
-    deviance.)
+    deviance, reduced for the choice of the bin.) If two came before they are not unprecedented.
     """
-    per_block = long.counts[long.is_long].sum(axis=0)
-    best, onset = 0.0, 0
-    for begin in np.flatnonzero(per_block > 0):
+    per_bin = long.counts[long.is_long].sum(axis=0)
+    best, onset, choices = 0.0, 0, 0
+    for begin in np.flatnonzero(per_bin > 0):
         before = long.counts[:, :begin].sum(axis=1)
-        found = float(per_block[begin:].sum())
-        if begin < LEAST_BEFORE or before.sum() < 1 or found < _LEAST_UNPRECEDENTED:
+        found = float(per_bin[begin:].sum())
+        if begin < least_before or before.sum() < 1 or found < _LEAST_UNPRECEDENTED:
             continue
+        if before[long.is_long].sum() >= _LEAST_UNPRECEDENTED:
+            break
+        choices += 1
         tail = _tail(long, before, long.mean_since(int(begin)))
         expected = float(long.counts[:, begin:].sum()) * tail
         if found <= expected:
@@ -158,22 +221,23 @@ def unprecedented(long: LongPrompts) -> tuple[float, int]:
         z = sqrt(2 * (found * log(found / expected) - found + expected))
         if z > best:
             best, onset = z, int(begin)
-    return best, onset
+    return sqrt(max(best**2 - 2 * log(max(choices, 1)), 0.0)), onset
 
 
 def _tail(long: LongPrompts, before: Floats, mean_tokens: float) -> float:
     """Share of the former lengths beyond the bound above which their mean is `mean_tokens`.
 
-    At least the share that the number of very long prompts before implies.
+    Where some very long prompts came before, at least their share, however long they were.
     """
     middle, spread = lognormal(long.tokens, before)
     # From few prompts the estimate is uncertain: widen it by a standard error.
     spread *= 1 + 1 / sqrt(2 * float(before.sum()))
-    z = shortest = (log(long.shortest) - middle) / spread
+    z = (log(long.shortest) - middle) / spread
     while _beyond(z) > _THINNEST_TAIL and _mean_beyond(z, middle, spread) < mean_tokens:
         z += _STEP_Z
-    former_share = float(before[long.is_long].sum() / before.sum())
-    former_share *= _beyond(z) / max(_beyond(shortest), _THINNEST_TAIL)
+    former = float(before[long.is_long].sum())
+    # (Jeffreys' prior.)
+    former_share = (former + 0.5) / float(before.sum()) if former else 0.0
     return max(_beyond(z), former_share, _THINNEST_TAIL)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from disagg_cluster.planner.diagnose.causes.suspicion import Adverse
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
 
 _BUSY = 0.93
 _LEAST_WAITING = 1.0
@@ -15,6 +17,9 @@ _MOST_IDLE = 0.25
 # A busy pool has queues that come and go within the target, so waits must reach it; where the load
 # has grown, half of it is enough.
 _LEAST_OF_TARGET, _LEAST_GROWN = 1.0, 0.5
+_LEAST_LOAD, _LOAD_Z = 1.1, 4.0
+# A queue that chance hardly builds, and by how much it exceeds every other.
+_LEAST_QUEUE, _TIMES_BESIDE, _NEARLY_LATE = 5.0, 5.0, 0.75
 
 
 def busy_ratio(view: ModelView, rows: Rows) -> Floats:
@@ -69,7 +74,41 @@ def has_room_beside(view: ModelView, rows: Rows) -> np.ndarray:
     return np.asarray(alone & (has_time | saturated).all())
 
 
+def has_only_queue(view: ModelView, rows: Rows, wait_seconds: Floats) -> np.ndarray:
+    """The one engine with a lasting queue and a late mean wait while hardly a request waits beside.
+
+    `wait_seconds` is the mean wait at each engine.
+    """
+    waiting = np.nan_to_num(view.blocks("waiting", rows)[:, -2:])
+    found = np.zeros(len(rows), dtype=np.bool_)
+    if len(rows) < 2 or not waiting.size:
+        return found
+    longest = waiting.min(axis=1)
+    row = int(longest.argmax())
+    beside = float(np.delete(waiting, row, axis=0).max())
+    target = view.targets.ttft_seconds
+    is_late = not np.isfinite(target) or wait_seconds[row] >= _NEARLY_LATE * target
+    found[row] = is_late and longest[row] >= max(_LEAST_QUEUE, _TIMES_BESIDE * beside)
+    return found
+
+
 def is_starting(view: ModelView, row: int) -> bool:
     """Whether an engine was still starting in the last blocks."""
     starting = view.recent("starting_seconds", np.array([row]))[0]
     return bool(np.nan_to_num(starting) > 0)
+
+
+def more_arrivals(view: ModelView, rows: Rows) -> Adverse:
+    """Growth of the mean number of arrivals per live engine."""
+    alive = view.blocks("alive", rows)
+    arrived = np.nansum(np.where(alive, view.blocks("arrivals", rows), 0.0), axis=0)
+    each = arrived / np.maximum(alive.sum(axis=0), 1)
+    shift = shift_of(np.log(np.maximum(each, 0.5) / view.block_seconds)[None])
+    change = float(shift.change[0]) if shift.z[0] >= _LOAD_Z else 0.0
+    size = change if change >= np.log(_LEAST_LOAD) else 0.0
+    whole = np.full(len(rows), size)
+    return Adverse(
+        whole,
+        np.where(whole > 0, float(shift.z[0]), 0.0),
+        np.full(len(rows), int(shift.onset[0]), dtype=np.intp),
+    )

@@ -13,9 +13,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_cluster.planner.diagnose.causes.giant_prompts import PERHAPS_GIANTS_Z, giants
+from disagg_cluster.planner.diagnose.causes.giant_prompts import (
+    PERHAPS_GIANTS_Z,
+    giants,
+    wider_lengths,
+)
 from disagg_cluster.planner.diagnose.causes.mixed_steps import level_since
-from disagg_cluster.planner.diagnose.causes.overload import busy_ratio
+from disagg_cluster.planner.diagnose.causes.overload import (
+    busy_ratio,
+    has_only_queue,
+    more_arrivals,
+)
 from disagg_cluster.planner.diagnose.causes.suspicion import (
     LIKELY_Z,
     OWN_Z,
@@ -27,14 +35,8 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
 )
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
-from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
-    gathered_since,
-    lognormal,
-    longer_beside,
-    longer_z,
-)
+from disagg_cluster.planner.diagnose.evidence.prompt_lengths import LengthsAt, lengths_at
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
 
 FACTORS = (
     "slowness",
@@ -58,10 +60,8 @@ _COVERED_BLOCKS = 6
 _SLOW_FOR_LONG, _SLOW_WITH_PEERS, _FOR_LONG_Z = 1.2, 1.35, 6.0
 _SLOW_BESIDE_GIANTS = 1.4
 _GAP_FOR_LONG, _MIXED_APART = 1.25, 1.25
-_SPREAD_Z, _LEAST_SPREAD = 3.5, 1.3
-_LEAST_LOAD = 1.1
 _BUSY, _LEAST_QUEUE = 0.5, 0.5
-_LOAD_Z = 4.0
+_LEFT_Z = 1.5
 _JAMMED = 0.5  # an engine that serves less of its arrivals has hardly counted their prompts yet
 
 
@@ -138,14 +138,15 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
     found["slowness"] = own_or_fitted_slowness(view, waits, found["slowness"])
     found["share"] = _share(view, waits, found["share"])
     found["host_gap"] = _for_long(view, rows, "host_gap", _GAP_FOR_LONG, found["host_gap"])
-    found["prompt_spread"] = _spread(view, waits)
+    found["prompt_spread"] = wider_lengths(view, rows, since_z)
     is_longer = found["prompt_length"].size > 0
     if (found["prompt_spread"].size > 0).any():
         # Which engine gets the few very long ones is chance.
         found["prompt_length"] = replace(
             found["prompt_length"], size=np.zeros(len(rows)), z=np.zeros(len(rows))
         )
-    found["load"] = _load(view, rows)
+    found["load"] = more_arrivals(view, rows)
+    found["prompt_length"] = explained_by_lengths(view, waits, found)
     return PromptWork(rows, found, is_longer)
 
 
@@ -157,28 +158,61 @@ def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
     wait, unless the wait is significant. Jammed engines are exempt: unfinished prompts are not in
     the histogram.
     """
-    rows, lengths = waits.rows, view.changes.fleet.prompts.tokens
-    if len(rows) < 2 or not len(lengths):
+    rows, counts = waits.rows, _counts_apart(view, waits.rows)
+    if counts is None:
         return longer
-    counts, least = view.prompt_counts_apart(rows), _LEAST["prompt_length"][0]
-    tokens, count = view.blocks("prompt_tokens", rows), view.blocks("first_tokens", rows)
-    spread = lognormal(lengths, counts.sum(axis=(1, 2)))[1] if counts.any() else 0.0
+    least = np.log(_LEAST["prompt_length"][0])
     size, onset = longer.size.copy(), longer.onset.copy()
     ended, arrived = view.recent("first_tokens", rows), view.recent("arrivals", rows)
     is_counted = counts.any(axis=(0, 2)) & ~(ended < _JAMMED * arrived) & (waits.z < SURE_WAIT_Z)
     z = np.where(is_counted, 0.0, longer.z)
+    alone = has_only_queue(view, rows, waits.now)
     for row in map(int, np.flatnonzero(waits.excess > 0)):
-        begin, strength = gathered_since(counts, row, int(waits.onset[row]))
-        beside = longer_beside(tokens, count, row, begin)
-        if begin == waits.onset[row]:
-            by_mean = longer_z(count, row, begin, beside, spread)
-            strength = max(strength, min(by_mean, float(longer.z[row])))
+        at = _lengths_at(view, waits, counts, row)
+        strength = at.gathered_z
+        if at.onset == waits.onset[row]:
+            strength = max(strength, min(at.mean_z, float(longer.z[row])))
         is_sure = waits.z[row] >= SURE_WAIT_Z
-        if strength >= (SINCE_Z if is_sure else OWN_Z) and np.exp(beside) >= least:
+        if strength >= (SINCE_Z if is_sure else OWN_Z) and at.longer >= least:
             # Two that agree are stronger evidence than the weaker of them.
-            z[row] = max(strength, LIKELY_Z if is_sure else 0.0, z[row])
-            size[row], onset[row] = beside, begin
+            agreed = (SURE_WAIT_Z if alone[row] else LIKELY_Z) if is_sure else 0.0
+            z[row], size[row], onset[row] = max(strength, agreed, z[row]), at.longer, at.onset
     return Adverse(size, z, onset)
+
+
+def explained_by_lengths(view: ModelView, waits: Waits, found: dict[str, Adverse]) -> Adverse:
+    """The growth of prompt lengths, also where they are all that is left to explain a queue.
+
+    Where one engine has a lasting queue, its peers have none, and no other factor has grown there,
+    its prompts are longer: little evidence is needed of it.
+    """
+    rows, longer = waits.rows, found["prompt_length"]
+    left = has_only_queue(view, rows, waits.now) & (waits.z >= OWN_Z)
+    for name, each in found.items():
+        left &= (name == "prompt_length") | (each.size <= 0)
+    counts = _counts_apart(view, rows) if left.any() else None
+    if counts is None:
+        return longer
+    row = int(left.argmax())
+    at = _lengths_at(view, waits, counts, row)
+    if max(at.gathered_z, at.mean_z) < _LEFT_Z or at.longer < np.log(_LEAST["prompt_length"][0]):
+        return longer
+    size, z, onset = longer.size.copy(), longer.z.copy(), longer.onset.copy()
+    z[row], size[row], onset[row] = max(z[row], LIKELY_Z), max(size[row], at.longer), at.onset
+    return Adverse(size, z, onset)
+
+
+def _counts_apart(view: ModelView, rows: Rows) -> Floats | None:
+    """Number of prompts by length, engine and block; None for a single engine or if unknown."""
+    if len(rows) < 2 or not len(view.changes.fleet.prompts.tokens):
+        return None
+    return view.prompt_counts_apart(rows)
+
+
+def _lengths_at(view: ModelView, waits: Waits, counts: Floats, row: int) -> LengthsAt:
+    tokens, count = (view.blocks(name, waits.rows) for name in ("prompt_tokens", "first_tokens"))
+    lengths = view.changes.fleet.prompts.tokens
+    return lengths_at(lengths, counts, (tokens, count), row, int(waits.onset[row]))
 
 
 def _share(view: ModelView, waits: Waits, share: Adverse) -> Adverse:
@@ -264,47 +298,4 @@ def _for_long(view: ModelView, rows: Rows, name: str, least: float, found: Adver
         np.where(use, level, found.size),
         np.where(use, np.maximum(found.z, _FOR_LONG_Z), found.z),
         np.where(use, 0, found.onset).astype(np.intp),
-    )
-
-
-def _spread(view: ModelView, waits: Waits) -> Adverse:
-    """How much more unequal prompt lengths have become, over all engines together.
-
-    Very long prompts are few and go to any engine; if they only moved to another engine, the total
-    is unchanged. Where histograms are exported very long prompts are counted: a mean of squares
-    depends on the longest few.
-    """
-    rows = waits.rows
-    nothing = np.zeros(len(rows))
-    count, total, squares = view.prompts(rows)
-    z, onset = giants(view, rows)
-    if not len(view.changes.fleet.prompts.tokens):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            levels = np.log(squares * count / total**2)
-        shift = shift_of(np.where(np.isfinite(levels), levels, np.nan)[None])
-        is_wider = shift.change[0] >= np.log(_LEAST_SPREAD)
-        z, onset = (float(shift.z[0]) if is_wider else 0.0), int(shift.onset[0])
-    if z < _SPREAD_Z:
-        return Adverse(nothing, nothing, np.full(len(rows), onset, dtype=np.intp))
-    before, after = (
-        squares[part].sum() * count[part].sum() / max(total[part].sum(), 1.0) ** 2
-        for part in (slice(0, onset), slice(onset, None))
-    )
-    change = max(float(np.log(after / before)) if before > 0 else 0.0, np.log(_LEAST_SPREAD))
-    return Adverse(nothing + change, nothing + z, np.full(len(rows), onset, dtype=np.intp))
-
-
-def _load(view: ModelView, rows: Rows) -> Adverse:
-    """Growth of the mean number of arrivals per live engine."""
-    alive = view.blocks("alive", rows)
-    arrived = np.nansum(np.where(alive, view.blocks("arrivals", rows), 0.0), axis=0)
-    each = arrived / np.maximum(alive.sum(axis=0), 1)
-    shift = shift_of(np.log(np.maximum(each, 0.5) / view.block_seconds)[None])
-    change = float(shift.change[0]) if shift.z[0] >= _LOAD_Z else 0.0
-    size = change if change >= np.log(_LEAST_LOAD) else 0.0
-    whole = np.full(len(rows), size)
-    return Adverse(
-        whole,
-        np.where(whole > 0, float(shift.z[0]), 0.0),
-        np.full(len(rows), int(shift.onset[0]), dtype=np.intp),
     )

@@ -145,12 +145,14 @@ class ModelView:
         count, total = block_sums(n[None], bins)[0], block_sums(sums[None], bins)[0]
         return count, total, count * variance + total**2 / np.maximum(count, 1.0)
 
-    def prompt_counts(self, rows: Rows) -> tuple[Floats, Floats]:
-        """Prompt lengths (of buckets), and how many prompts of each per block, over all `rows`."""
+    def prompt_counts(self, rows: Rows, bins: int = 0) -> tuple[Floats, Floats]:
+        """Prompt lengths (of buckets), and how many prompts of each, over all `rows`.
+
+        In blocks of `bins` bins, by default the usual ones.
+        """
         lengths = self.changes.fleet.prompts
-        bins = self.block_bins
         counts = np.nansum(lengths.counts[:, self.fleet_rows[rows]], axis=1)
-        return lengths.tokens, block_sums(counts, bins)
+        return lengths.tokens, block_sums(counts, bins or self.block_bins)
 
     def prompt_counts_apart(self, rows: Rows) -> Floats:
         """Number of prompts by length, engine and block."""
@@ -158,9 +160,13 @@ class ModelView:
         return np.stack([block_sums(each, self.block_bins) for each in counts])
 
     def prompt_sums(self, rows: Rows) -> Floats:
-        """Tokens of all prompts of some engines by block, from their histogram; NaN if unknown."""
-        sums = known_sum(self.changes.fleet.prompts.sums[self.fleet_rows[rows]], axis=0)
-        return np.asarray(block_sums(sums[None], self.block_bins)[0])
+        """Tokens of all prompts of some engines by bin, from their histogram; NaN if unknown."""
+        return known_sum(self.changes.fleet.prompts.sums[self.fleet_rows[rows]], axis=0)
+
+    def block_of(self, bin_number: int) -> int:
+        """The block that contains a bin; the first for those before it."""
+        grid, per_block = self.changes.fleet.grid, self.block_bins
+        return max(0, (bin_number - grid.bins + self._blocks.blocks * per_block) // per_block)
 
     @property
     def block_bins(self) -> int:

@@ -54,6 +54,9 @@ def read_prompt_lengths(
     features.append(Feature("sum", PROMPT_SUMS, Reading.GAIN))
     read = read_features(window, features, places, "engine", batch)
     below = np.stack([read.of(le) for _, le in bounds])
+    for number in range(1, len(below)):
+        # Nodes of another version may have other bounds: none of theirs is in between.
+        below[number] = np.where(np.isfinite(below[number]), below[number], below[number - 1])
     counts = np.maximum(np.diff(below, axis=0, prepend=0.0), 0.0)
     uppers = [bound for bound, _ in bounds if np.isfinite(bound)]
     middles = [uppers[0] / 2]
@@ -146,6 +149,38 @@ def larger_share_z(arrived: Floats, peers: NDArray[np.intp], onset: NDArray[np.i
         variance = own * chance * (1 - chance) * (1 - own / total) * np.maximum(strays, 1.0)
         z = (late - own * chance) / np.sqrt(variance)
     return np.asarray(np.where(np.isfinite(z), z, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class LengthsAt:
+    """Whether prompts have become longer at an engine beside the others, and since which block.
+
+    `longer` is by how much, a logarithm. `gathered_z` is the significance of long prompts that
+    concentrate there, `mean_z` that of the mean length.
+    """
+
+    onset: int
+    longer: float
+    gathered_z: float
+    mean_z: float
+
+
+def lengths_at(
+    lengths: Floats, counts: Floats, sums: tuple[Floats, Floats], number: int, onset: int
+) -> LengthsAt:
+    """Compare the prompts of an engine with those of the others, and with before.
+
+    Args:
+        lengths: Tokens of a prompt in each bucket.
+        counts: Prompts, `[bucket, engine, block]`.
+        sums: Tokens of prompts, and their number, by engine and block.
+        number: The engine.
+        onset: The block since which they are assumed to be longer, as in `gathered_since`.
+    """
+    begin, gathered = gathered_since(counts, number, onset)
+    longer = longer_beside(*sums, number, begin)
+    spread = lognormal(lengths, counts.sum(axis=(1, 2)))[1] if counts.any() else 0.0
+    return LengthsAt(begin, longer, gathered, longer_z(sums[1], number, begin, longer, spread))
 
 
 def gathered_since(counts: Floats, number: int, onset: int) -> tuple[int, float]:

@@ -8,6 +8,7 @@ import pytest
 from disagg_cluster.planner.diagnose.causes.giant_prompts import (
     PERHAPS_GIANTS_Z,
     LongPrompts,
+    lower_bounds,
     more_frequent,
     unprecedented,
 )
@@ -28,18 +29,18 @@ def coming(usual: np.ndarray, tokens_each: float) -> LongPrompts:
 
 
 def test_two_prompts_far_above_their_bucket_bound_are_unprecedented() -> None:
-    z, onset = unprecedented(coming(WIDE, 95_000.0))
+    z, onset = unprecedented(coming(WIDE, 95_000.0), 3)
 
     assert z > PERHAPS_GIANTS_Z
     assert onset == 6
 
 
 def test_two_prompts_just_above_a_wide_distribution_are_chance() -> None:
-    assert unprecedented(coming(WIDE, 22_000.0))[0] < 2
+    assert unprecedented(coming(WIDE, 22_000.0), 3)[0] < 2
 
 
 def test_few_prompts_do_not_determine_the_width_of_their_distribution() -> None:
-    few, many = (unprecedented(coming(part * WIDE, 95_000.0))[0] for part in (1 / 8, 1.0))
+    few, many = (unprecedented(coming(part * WIDE, 95_000.0), 3)[0] for part in (1 / 8, 1.0))
 
     assert few - many < 1
     assert few < 3.5
@@ -49,7 +50,7 @@ def test_without_sums_the_bucket_bound_gives_the_length() -> None:
     told = coming(NARROW, 25_000.0)
     untold = LongPrompts(told.tokens, told.counts, told.is_long, LEAST, np.full(8, np.nan))
 
-    assert unprecedented(untold)[0] > 3.5
+    assert unprecedented(untold, 3)[0] > 3.5
     assert untold.mean_since(6) == 20_000.0
 
 
@@ -59,7 +60,16 @@ def test_prompts_of_a_length_that_occurred_before_are_not_unprecedented() -> Non
     counts[6, :6:2] = 1.0
     heard = LongPrompts(TOKENS, counts, usual.is_long, LEAST, np.full(8, np.nan))
 
-    assert unprecedented(heard)[0] < PERHAPS_GIANTS_Z
+    assert unprecedented(heard, 3) == (0.0, 0)
+
+
+def test_prompts_in_the_last_bucket_may_be_as_short_as_the_empty_ones_below_it() -> None:
+    counts = coming(NARROW, 0.0).counts[:, -2:]
+    counts[[6, 7]] = counts[[7, 6]]
+
+    assert lower_bounds(LEAST, counts).tolist() == [*LEAST[:-1], 10_000.0]
+    assert lower_bounds(LEAST, counts + 1).tolist() == LEAST.tolist()
+    assert lower_bounds(LEAST, 0 * counts).tolist() == [*LEAST[:-1], 500.0]
 
 
 @pytest.mark.parametrize(("late", "is_sure"), [(2.0, False), (6.0, True)])
@@ -69,7 +79,7 @@ def test_a_few_long_prompts_that_happen_to_arrive_late_are_chance(
     long = np.zeros(12)
     long[-2:] = late
 
-    z, onset = more_frequent(long, np.full(12, 30.0))
+    z, onset = more_frequent(long, np.full(12, 30.0), 3)
 
     assert (z > 5) if is_sure else (z < 3.5)
     assert onset == 10

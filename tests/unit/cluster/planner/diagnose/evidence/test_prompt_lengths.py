@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from disagg_cluster.planner.diagnose.evidence.fleet import read_fleet
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
+    PROMPT_LENGTHS,
     gathered_since,
     gathered_z,
     larger_share_z,
+    lengths_at,
     longer_beside,
     longer_z,
 )
+from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
 
 
 def coming(before: tuple[int, int], since: tuple[int, int]) -> np.ndarray:
@@ -103,3 +107,45 @@ def test_more_engines_lower_the_significance_of_the_longest_mean() -> None:
     few, many = (longer_z(np.full((n, 10), 20.0), 0, 6, np.log(1.5), 0.8) for n in (3, 10))
 
     assert many < few
+
+
+def test_an_engine_with_fewer_bounds_has_its_prompts_in_the_next_longer_bucket() -> None:
+    times = 1e6 + np.arange(0.0, 61.0, 15.0)
+
+    def told(engine: str, le: str, per_scrape: float) -> ScrapedSeries:
+        labels = {"cluster": "c", "node": "n", "engine": engine, "role": "prefill", "le": le}
+        return ScrapedSeries(labels, times, per_scrape * np.arange(5.0))
+
+    info = tuple(
+        ScrapedSeries(
+            {"cluster": "c", "node": "n", "engine": engine, "role": "prefill", "model_name": "m"},
+            times,
+            np.ones(5),
+        )
+        for engine in ("new", "old")
+    )
+    buckets = (
+        *(told("new", le, n) for le, n in (("20000", 5), ("50000", 7), ("+Inf", 8))),
+        *(told("old", le, n) for le, n in (("20000", 5), ("+Inf", 8))),
+    )
+    families = {"disagg_engine_info": info, PROMPT_LENGTHS: buckets}
+
+    fleet = read_fleet(SeriesWindow(times[0], times[-1], families))
+
+    assert fleet is not None
+    new, old = (fleet.prompts.counts[:, row, -1].tolist() for row in (0, 1))
+    assert (new, old) == ([5.0, 2.0, 1.0], [5.0, 0.0, 3.0])
+
+
+def test_lengths_of_one_engine_are_compared_with_those_of_the_others() -> None:
+    counts = coming((1, 1), (3, 0))
+    tokens = np.array([1000.0, 30_000.0])
+    sums = np.tensordot(tokens, counts, axes=1)
+    own, others = sums[0, -1] / sums[0, 0], sums[1, -1] / sums[1, 0]
+
+    found = lengths_at(tokens, counts, (sums, counts.sum(axis=0)), 0, 6)
+
+    assert found.onset == 6
+    assert found.longer == pytest.approx(np.log(own / others))
+    assert found.gathered_z > 5
+    assert 0 < found.mean_z < found.gathered_z
