@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.http.deadline_socket import DeadlineSocket
 
 _MOST_BYTES = 4 << 20
 _REASON_CHARACTERS = 200
@@ -22,8 +25,29 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Follow none."""
 
 
+class _Connection(http.client.HTTPConnection):
+    """A connection with one deadline for all it does: its timeout does not restart."""
+
+    def connect(self) -> None:
+        """Connect, and limit everything after by what is left of the timeout."""
+        assert self.timeout is not None
+        end_seconds = time.monotonic() + self.timeout
+        plain = socket.create_connection((self.host, self.port), self.timeout)
+        limited = DeadlineSocket(fileno=plain.detach())
+        limited.limit(end_seconds - time.monotonic())
+        self.sock = limited
+
+
+class _Limited(urllib.request.HTTPHandler):
+    """Opens plain HTTP by connections with a deadline."""
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Send the request."""
+        return self.do_open(_Connection, request)
+
+
 # The servers are local or close: never use the environment's proxy.
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects, _Limited)
 
 
 class NoResponseError(DisaggError):
@@ -57,6 +81,8 @@ def call(
     api_key: str = "",
 ) -> JsonAnswer:
     """Send a request, with a JSON body if one is given.
+
+    Over HTTP all of it has `timeout_seconds`, over HTTPS each piece of the answer.
 
     Raises:
         NoResponseError: No complete HTTP answer arrived in time. Of an error, its status suffices.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -65,3 +65,27 @@ def test_a_redirect_is_not_followed_and_gets_no_key() -> None:
         assert call("GET", other, timeout_seconds=5.0).ok
 
     assert answer.text() == "HTTP 302: bus"
+
+
+@pytest.mark.parametrize("headers", ["", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n"])
+def test_an_answer_that_comes_byte_by_byte_is_none_after_the_timeout(headers: str) -> None:
+    over = threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(headers.encode() or b"HTTP/1.1 200 OK\r\nX: ")
+            while not over.wait(0.02):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip, args=(listening,))
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            with pytest.raises(NoResponseError, match="timed out"):
+                call("GET", url, timeout_seconds=0.2)
+        finally:
+            over.set()
+            thread.join()
