@@ -87,7 +87,7 @@ def past_split(
         load,
         recent_base_mix(history),
         held,
-        bounds.offers,
+        bounds,
         PlanTiming(timing.lead_seconds, timing.drain_seconds, timing.hold_seconds),
         PlanCosts(config.short_weight),
     )

@@ -11,7 +11,7 @@ from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.history.load_series import Floats
-from disagg_cluster.planner.plan.bounds import GpuOffer
+from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds
 from disagg_cluster.planner.plan.schedule import (
     PlanCosts,
     PlanTiming,
@@ -67,7 +67,7 @@ def hindsight(
     load: LoadPaths,
     base_mix: RequestMix,
     held: Sequence[HeldEngines],
-    offers: Sequence[GpuOffer],
+    bounds: PlanBounds,
     timing: PlanTiming,
     costs: PlanCosts | None = None,
 ) -> Hindsight | UndecidedCapacity:
@@ -77,7 +77,7 @@ def hindsight(
         load: The load that arrived, as a single path in steps of some minutes, without gaps.
         base_mix: The requests apart from their number and lengths.
         held: One kind of engines for each role, by step.
-        offers: Prices and power of the GPUs, as far as known.
+        bounds: How many engines each role keeps; prices and power of the GPUs, as far as known.
         timing: How long moves take.
         costs: What being short costs over being idle.
 
@@ -95,14 +95,15 @@ def hindsight(
     hours = load.step_seconds / 3600
 
     def outcome(engines: Sequence[Counts]) -> SplitOutcome:
-        return _outcome(held, needs, engines, hours, offers)
+        return _outcome(held, needs, engines, hours, bounds.offers)
 
     following = []
     for each, need in zip(held, needs, strict=True):
+        kept = np.maximum(need, bounds.least_engines)
         problem = ScheduleProblem(
             needs=need[None, :],
-            least=need,
-            keep=need,
+            least=kept,
+            keep=kept,
             present=int(each.engines[0]),
             reachable=0,
             block_hours=hours,
@@ -113,22 +114,26 @@ def hindsight(
         window_seconds=load.horizon_seconds,
         present=outcome([each.engines for each in held]),
         best_static=outcome(
-            [np.full(load.steps, count, dtype=np.int64) for count in _best_static(held, needs)]
+            [
+                np.full(load.steps, count, dtype=np.int64)
+                for count in _best_static(held, needs, bounds.least_engines)
+            ]
         ),
         following=outcome(following),
     )
 
 
-def _best_static(held: Sequence[HeldEngines], needs: Sequence[Counts]) -> list[int]:
+def _best_static(held: Sequence[HeldEngines], needs: Sequence[Counts], least: int) -> list[int]:
     """The engines with the fewest short steps on no more GPUs than were held; then the fewest.
 
-    For one role or two: for each number of the first, the second gets the remaining GPUs.
+    For one role or two: for each number of the first, the second gets the remaining GPUs. Each role
+    keeps `least`, as far as the GPUs suffice.
     """
     sizes = [each.option.gpus for each in held]
     by_role = [size * each.engines for size, each in zip(sizes, held, strict=True)]
     gpus = int(np.sum(by_role, axis=0).max())
-    tops = [int(need.max(initial=0)) for need in needs]
-    best: tuple[float, int, list[int]] | None = None
+    tops = [max(int(need.max(initial=0)), least) for need in needs]
+    best: tuple[int, float, int, list[int]] | None = None
     for first in range(min(gpus // sizes[0], tops[0]) + 1):
         counts = [first]
         if len(held) > 1:
@@ -137,10 +142,15 @@ def _best_static(held: Sequence[HeldEngines], needs: Sequence[Counts]) -> list[i
         for need, count in zip(needs, counts, strict=True):
             short |= need > count
         # The fewest that leave no more steps short.
-        fewest = [int(need[~short].max(initial=0)) if not short.all() else 0 for need in needs]
-        rank = (float(short.mean()), sum(n * s for n, s in zip(fewest, sizes, strict=True)), fewest)
+        fewest = [
+            max(int(need[~short].max(initial=0)), min(least, count))
+            for need, count in zip(needs, counts, strict=True)
+        ]
+        lacking = max(least - min(counts), 0)
+        size = sum(n * s for n, s in zip(fewest, sizes, strict=True))
+        rank = (lacking, float(short.mean()), size, fewest)
         best = rank if best is None else min(best, rank)
-    return best[2] if best else [0 for _ in held]
+    return best[3] if best else [0 for _ in held]
 
 
 def _outcome(

@@ -9,7 +9,7 @@ from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.forecast.paths import LoadPaths
-from disagg_cluster.planner.plan.bounds import GpuOffer
+from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds
 from disagg_cluster.planner.plan.hindsight import HeldEngines, Hindsight, hindsight
 from disagg_cluster.planner.plan.schedule import PlanTiming
 from disagg_cluster.planner.plan.worker_option import WorkerOption
@@ -30,12 +30,15 @@ def judged(
     decode: int,
     of: tuple[WorkerOption, ...] = PAIR,
     offers: tuple[GpuOffer, ...] = (_OFFER,),
+    least: int = 0,
 ) -> Hindsight | UndecidedCapacity:
     held = [
         HeldEngines(option, np.full(load.steps, count))
         for option, count in zip(of, (prefill, decode), strict=True)
     ]
-    return hindsight(load, RequestMix(1.0, 1.0, 1.0), held, offers, PlanTiming(300.0))
+    return hindsight(
+        load, RequestMix(1.0, 1.0, 1.0), held, PlanBounds(offers, least), PlanTiming(300.0)
+    )
 
 
 def found(load: LoadPaths, prefill: int, decode: int) -> Hindsight:
@@ -51,6 +54,16 @@ def test_idle_gpus_are_reported_in_hours_energy_and_money() -> None:
     assert outcome.idle_kilowatt_hours == pytest.approx(0.5)
     assert outcome.idle_money == pytest.approx(10.0)
     assert outcome.minutes_over_target == 0.0
+
+
+@pytest.mark.parametrize(("least", "present", "kept"), [(2, 5, 2), (3, 2, 2)])
+def test_each_role_keeps_its_least_engines_at_any_load(least: int, present: int, kept: int) -> None:
+    outcome = judged(past([0.0] * 12), present, present, least=least)
+
+    assert isinstance(outcome, Hindsight)
+    roles = (Role.PREFILL, Role.DECODE)
+    assert outcome.best_static.engines == tuple((role, kept, kept) for role in roles)
+    assert min(fewest for _, fewest, _ in outcome.following.engines) == least
 
 
 def test_energy_and_money_are_absent_if_not_known() -> None:
@@ -106,7 +119,9 @@ def test_held_engines_are_required_for_each_step() -> None:
     held = [HeldEngines(PAIR[0], np.array([1]))]
 
     with pytest.raises(ValueError, match="each of its steps"):
-        hindsight(past([1.0] * 3), RequestMix(1.0, 1.0, 1.0), held, (), PlanTiming(300.0))
+        hindsight(
+            past([1.0] * 3), RequestMix(1.0, 1.0, 1.0), held, PlanBounds(()), PlanTiming(300.0)
+        )
 
 
 def test_mixed_engines_have_one_role() -> None:
@@ -116,7 +131,7 @@ def test_mixed_engines_have_one_role() -> None:
         load,
         RequestMix(1.0, 1.0, 1.0),
         [HeldEngines(option, np.full(12, 9))],
-        (_OFFER,),
+        PlanBounds((_OFFER,)),
         PlanTiming(300.0),
     )
 
