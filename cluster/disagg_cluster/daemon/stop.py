@@ -15,6 +15,7 @@ from pathlib import Path
 from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.config.tls import UNSPECIFIED_TLS
 from disagg_cluster.control.client import MayNotAskError
+from disagg_cluster.host.processes import procfs
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.run_dir.lock import RunLock, holder
 from disagg_cluster.lifecycle.state import LaunchCommand, WorkerState
@@ -61,9 +62,8 @@ def end_daemon(
     pid = holder(folder.lock)
     if pid is None:
         return None
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
+    pidfd = procfs.open_pidfd(pid)
+    if pidfd is None:
         return None
     try:
         # Checked again, so that the lock and the pidfd refer to the same process.

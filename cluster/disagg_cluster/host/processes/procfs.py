@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
 
 _PROC = Path("/proc")
 _DEAD = ("Z", "X")
+# The last two: it is the id of a thread (ENOENT since Linux 6.15), or none at all.
+_NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
 
 
 def start_ticks(pid: int) -> int | None:
@@ -84,8 +87,10 @@ def open_pidfd(pid: int) -> int | None:
     """Return a pidfd, which the caller closes; None if there is no such process."""
     try:
         return os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
+    except OSError as error:
+        if error.errno in _NO_PROCESS:
+            return None
+        raise
 
 
 def session_of(pid: int) -> int | None:

@@ -1,10 +1,12 @@
 """Processes of a worker are found by more than its pid, and foreign ones are left alone."""
 
 import os
+import queue
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -152,6 +154,25 @@ def test_a_reused_pid_is_gone_and_not_the_worker(
 def test_a_nonexistent_pid_is_gone(log: Path) -> None:
     assert find(entry(log, None, pid=2**22 + 1)).presence is Presence.GONE
     assert not is_there(entry(log, None, pid=2**22 + 1))
+
+
+def test_a_pid_that_a_thread_has_now_is_gone(log: Path) -> None:
+    over, number = threading.Event(), queue.SimpleQueue[int]()
+
+    def wait() -> None:
+        number.put(threading.get_native_id())
+        over.wait()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        pid = number.get()
+        ticks = procfs.start_ticks(pid)
+        assert procfs.open_pidfd(pid) is None
+        assert find(entry(log, None, pid=pid, start_ticks=ticks)).presence is Presence.GONE
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_an_unreaped_dead_leader_is_gone(run: Callable[..., ChildProcess], log: Path) -> None:
