@@ -114,8 +114,7 @@ def supervised(
     before = children()
     open_before = descriptors()
     asyncio.run(run())
-    # Fewer may be open: gRPC closes those of an earlier test's server some time after its end.
-    assert descriptors() <= open_before
+    assert descriptors() == open_before
 
 
 def tiny_spec(
