@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -32,8 +31,8 @@ class _Connection(http.client.HTTPConnection):
         """Connect, and limit everything after by what is left of the timeout."""
         assert self.timeout is not None
         end_seconds = time.monotonic() + self.timeout
-        plain = socket.create_connection((self.host, self.port), self.timeout)
-        limited = DeadlineSocket(fileno=plain.detach())
+        super().connect()
+        limited = DeadlineSocket(fileno=self.sock.detach())
         limited.limit(end_seconds - time.monotonic())
         self.sock = limited
 
