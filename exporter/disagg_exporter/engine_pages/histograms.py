@@ -25,18 +25,12 @@ DURATION_READ_BOUNDS_SECONDS = (
     *(30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0),
 )
 DURATION_BOUNDS_SECONDS = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 480.0, 1920.0)
-LENGTH_READ_BOUNDS_TOKENS = (
+LENGTH_BOUNDS_TOKENS = (
     *(10.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0),
     *(5000.0, 10_000.0, 20_000.0, 50_000.0, 100_000.0, 200_000.0),
 )
-# Prompts beyond an engine's last bound are in our last bucket: beyond 200,000 that would be even
-# farther from most of them, and the variance of lengths by which we plan even larger.
-LENGTH_BOUNDS_TOKENS = (
-    *(10.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0),
-    *(5000.0, 10_000.0, 20_000.0, 100_000.0),
-)
 # For single engines: long prompts matter, short ones do not.
-PROMPT_BOUNDS_TOKENS = tuple(bound for bound in LENGTH_READ_BOUNDS_TOKENS if bound >= 500.0)
+PROMPT_BOUNDS_TOKENS = tuple(bound for bound in LENGTH_BOUNDS_TOKENS if bound >= 500.0)
 
 
 class _Buckets(NamedTuple):

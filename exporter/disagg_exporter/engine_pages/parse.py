@@ -19,7 +19,7 @@ from disagg_exporter.engine_pages.histograms import (
     BETWEEN_TOKENS_BOUNDS_SECONDS,
     DURATION_READ_BOUNDS_SECONDS,
     FIRST_TOKEN_READ_BOUNDS_SECONDS,
-    LENGTH_READ_BOUNDS_TOKENS,
+    LENGTH_BOUNDS_TOKENS,
     HistogramReader,
 )
 from disagg_exporter.engine_pages.series import (
@@ -55,8 +55,8 @@ class ServingReader:
                 (adapter.time_to_first_token, FIRST_TOKEN_READ_BOUNDS_SECONDS),
                 (adapter.inter_token_latency, BETWEEN_TOKENS_BOUNDS_SECONDS),
                 (adapter.duration, DURATION_READ_BOUNDS_SECONDS),
-                (adapter.prompt_tokens, LENGTH_READ_BOUNDS_TOKENS),
-                (adapter.output_tokens, LENGTH_READ_BOUNDS_TOKENS),
+                (adapter.prompt_tokens, LENGTH_BOUNDS_TOKENS),
+                (adapter.output_tokens, LENGTH_BOUNDS_TOKENS),
             )
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from disagg_exporter.engine_pages.histograms import (
     DURATION_BOUNDS_SECONDS,
     FIRST_TOKEN_BOUNDS_SECONDS,
-    LENGTH_BOUNDS_TOKENS,
     PART_BOUNDS_SECONDS,
 )
 from disagg_exporter.metrics.family import MetricRows
@@ -39,10 +38,8 @@ def _write_account(rows: MetricRows, account: RequestAccount) -> None:
     if duration is not None:
         at = duration.at(DURATION_BOUNDS_SECONDS)
         rows.set_histogram("disagg_request_duration_seconds", at, *who)
-    for name, tokens in (("prompt", account.prompt_tokens), ("output", account.output_tokens)):
-        if tokens is not None:
-            at = tokens.at(LENGTH_BOUNDS_TOKENS)
-            rows.set_histogram(f"disagg_request_{name}_tokens", at, *who)
+    rows.set_histogram("disagg_request_prompt_tokens", account.prompt_tokens, *who)
+    rows.set_histogram("disagg_request_output_tokens", account.output_tokens, *who)
     rows.set("disagg_request_arrivals_total", account.arrivals, *who)
     rows.set("disagg_request_waiting_requests", account.waiting, *who)
     for reason, count in account.rejections.items():

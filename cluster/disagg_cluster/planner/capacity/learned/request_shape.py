@@ -9,9 +9,7 @@ more if long ones follow long ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -21,8 +19,6 @@ SHAPE_SECONDS = 900.0
 """Window of the measurement: a shorter one is noisy, a longer one lags."""
 _TRUSTED_REQUESTS = 50.0
 """A measurement of this many requests gets half of the weight, one of fewer gets less."""
-_BEYOND = 2.0
-"""Lengths above the last finite bound are assumed to reach this multiple of it."""
 _MOST_DISPERSION = 100.0
 _MOST_FACTOR = 16.0
 
@@ -70,28 +66,3 @@ class RequestShape:
         ratio = self.context_tokens / recent.context_tokens
         factor = float(np.clip(ratio, 1 / _MOST_FACTOR, _MOST_FACTOR)) ** weight
         return replace(like, context_factor=factor)
-
-
-def dispersion_of(bounds: Sequence[float], counts: Sequence[float]) -> float | None:
-    """The squared coefficient of variation of lengths by their histogram; None if it is empty.
-
-    Within a bucket lengths are taken to be log-uniform.
-
-    Args:
-        bounds: Upper bounds of the buckets, rising; the last may be infinite.
-        counts: How many lengths are in each bucket, not cumulative.
-    """
-    uppers = [each for each in bounds if np.isfinite(each) and each > 0]
-    total = sum(counts)
-    if not total > 0 or not uppers:
-        return None
-    # The first bucket is taken to begin at a tenth of its bound.
-    edges = [uppers[0] / 10, *uppers]
-    if not np.isfinite(bounds[-1]):
-        edges.append(_BEYOND * uppers[-1])
-    first = second = 0.0
-    for (low, high), count in zip(pairwise(edges), counts, strict=True):
-        decades = np.log(high / low)
-        first += count * (high - low) / decades
-        second += count * (high**2 - low**2) / (2 * decades)
-    return max(0.0, float(second * total / first**2 - 1))

@@ -8,17 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from disagg_cluster.planner.capacity.learned.cost_families import CostFamilies, engine_id
-from disagg_cluster.planner.capacity.learned.request_shape import (
-    SHAPE_SECONDS,
-    RequestShape,
-    dispersion_of,
-)
+from disagg_cluster.planner.capacity.learned.length_dispersion import dispersion_of
+from disagg_cluster.planner.capacity.learned.request_shape import SHAPE_SECONDS, RequestShape
 from disagg_cluster.planner.history.history_queries import SampleSource, range_of
 from disagg_cluster.planner.history.range_reader import RangeQueries
 from disagg_exporter.model import Role
 
-_PROMPTS = "disagg_request_prompt_tokens_bucket"
-_OUTPUTS = "disagg_request_output_tokens_bucket"
+_PROMPTS = "disagg_request_prompt_tokens"
+_OUTPUTS = "disagg_request_output_tokens"
 _KV_USED = "disagg_engine_kv_cache_usage_ratio"
 _REQUESTS = "disagg_engine_requests"
 _FRONTEND = "frontend"
@@ -29,35 +26,40 @@ ModelId = tuple[str, str]
 
 @dataclass(slots=True)
 class _Lengths:
-    """How many requests were no longer than each bound, by source of the histogram."""
+    """How many requests were no longer than each bound, and their tokens, by source."""
 
     below: dict[str, dict[float, float]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
+    tokens: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
     def dispersion(self) -> float | None:
-        bounds = sorted(self._best)
+        best = self._best
+        bounds = sorted(best)
         counts, before = [], 0.0
         for bound in bounds:
-            counts.append(max(0.0, self._best[bound] - before))
-            before = max(before, self._best[bound])
-        return dispersion_of(bounds, counts)
+            counts.append(max(0.0, best[bound] - before))
+            before = max(before, best[bound])
+        return dispersion_of(bounds, counts, sum(self.tokens[each] for each in self._sources))
 
     @property
     def requests(self) -> float:
         return max(self._best.values(), default=0.0)
 
     @property
+    def _sources(self) -> list[str]:
+        """A frontend if it observed any, as the others observed the same requests."""
+        if any(self.below.get(_FRONTEND, {}).values()):
+            return [_FRONTEND]
+        return sorted({*self.below} - {_FRONTEND})
+
+    @property
     def _best(self) -> Mapping[float, float]:
-        """Counts of a frontend if it observed any, as the others observed the same requests."""
-        front = self.below.get(_FRONTEND, {})
-        if any(front.values()):
-            return front
         found: dict[float, float] = defaultdict(float)
-        for source, counts in self.below.items():
-            for bound, count in counts.items():
-                found[bound] += 0.0 if source == _FRONTEND else count
+        for source in self._sources:
+            for bound, count in self.below[source].items():
+                found[bound] += count
         return found
 
 
@@ -78,13 +80,15 @@ def read_shapes(
                     yield series.labels, value
 
     def lengths(family: str) -> dict[ModelId, _Lengths]:
-        by = "model_name, engine_namespace, source, le"
+        by = "model_name, engine_namespace, source"
         found: dict[ModelId, _Lengths] = defaultdict(_Lengths)
-        for labels, value in query(f"sum by ({by}) (increase({source.of(family)}[{window}]))"):
-            model = (labels.get("model_name", ""), labels.get("engine_namespace", ""))
+        buckets, sums = source.of(f"{family}_bucket"), source.of(f"{family}_sum")
+        for labels, value in query(f"sum by ({by}, le) (increase({buckets}[{window}]))"):
             bound = _bound(labels.get("le", ""))
             if bound is not None:
-                found[model].below[labels.get("source", "")][bound] += value
+                found[_model(labels)].below[labels.get("source", "")][bound] += value
+        for labels, value in query(f"sum by ({by}) (increase({sums}[{window}]))"):
+            found[_model(labels)].tokens[labels.get("source", "")] += value
         return found
 
     def means(samples: str) -> dict[tuple[str, str, str], float]:
@@ -112,6 +116,10 @@ def read_shapes(
             tokens / decoding if decoding > 0 and tokens > 0 else None,
         )
     return found
+
+
+def _model(labels: Mapping[str, str]) -> ModelId:
+    return labels.get("model_name", ""), labels.get("engine_namespace", "")
 
 
 def _bound(text: str) -> float | None:

@@ -3,49 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.planner.capacity.learned.cost_families import FAMILIES, CostFamilies
-from disagg_cluster.planner.capacity.learned.request_shape import RequestShape, dispersion_of
+from disagg_cluster.planner.capacity.learned.length_dispersion import dispersion_of
+from disagg_cluster.planner.capacity.learned.request_shape import RequestShape
 from disagg_cluster.planner.capacity.learned.shape_reader import read_shapes
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.prometheus.prometheus_api import Samples
 
-_BOUNDS = [digit * 10.0**power for power in range(6) for digit in (1, 2, 5)]
 _LIKE = RequestMix(1.0, 1.0, 1.0, cached_tokens=100.0)
-
-
-def counts_of(lengths: Sequence[float]) -> list[float]:
-    buckets = np.searchsorted(_BOUNDS, lengths)
-    found: list[float] = np.bincount(buckets, minlength=len(_BOUNDS) + 1).astype(float).tolist()
-    return found
-
-
-@pytest.mark.parametrize("dispersion", [0.5, 1.0, 4.0])
-def test_a_histogram_gives_the_dispersion_of_its_lengths(dispersion: float) -> None:
-    spread = math.sqrt(math.log1p(dispersion))
-    lengths = np.random.default_rng(1).lognormal(math.log(2000.0), spread, 200_000)
-
-    found = dispersion_of([*_BOUNDS, math.inf], counts_of(lengths.tolist()))
-
-    assert found == pytest.approx(lengths.var() / lengths.mean() ** 2, rel=0.25)
-
-
-@given(st.lists(st.floats(1.0, 1e6), max_size=40))
-def test_a_dispersion_is_never_negative(lengths: list[float]) -> None:
-    found = dispersion_of([*_BOUNDS, math.inf], counts_of(lengths))
-
-    assert (found is None) == (not lengths)
-    assert found is None or 0.0 <= found < math.inf
-
-
-def test_an_unbounded_bucket_alone_gives_no_dispersion() -> None:
-    assert dispersion_of([math.inf], [5.0]) is None
+_MODEL = {"model_name": "llama", "engine_namespace": "chat"}
 
 
 def test_the_measured_context_overrides_the_one_from_means() -> None:
@@ -129,8 +100,7 @@ def families(*engines: tuple[str, str]) -> CostFamilies:
 
 
 def buckets(source: str, *below: tuple[str, float]) -> list[tuple[dict[str, str], float]]:
-    of = {"model_name": "llama", "engine_namespace": "chat", "source": source}
-    return [({**of, "le": bound}, count) for bound, count in below]
+    return [({**_MODEL, "source": source, "le": bound}, count) for bound, count in below]
 
 
 def test_a_shape_comes_from_the_frontend_and_the_caches_of_decode_engines() -> None:
@@ -142,9 +112,18 @@ def test_a_shape_comes_from_the_frontend_and_the_caches_of_decode_engines() -> N
                 *buckets("engine", ("100.0", 7.0), ("+Inf", 7.0)),
                 *buckets("frontend", ("many", 9.0), ("NaN", 9.0), ("", 9.0), ("-1", 9.0)),
             ],
+            ("disagg_request_prompt_tokens_sum",): [
+                ({**_MODEL, "source": "frontend"}, 90_000.0),
+                ({**_MODEL, "source": "engine"}, 1e9),
+            ],
             ("disagg_request_output_tokens_bucket",): [
                 *buckets("frontend", ("100.0", 0.0), ("+Inf", 0.0)),
                 *buckets("engine", ("100.0", 0.0), ("200.0", 60.0), ("+Inf", 60.0)),
+                *buckets("router", ("200.0", 20.0), ("+Inf", 20.0)),
+            ],
+            ("disagg_request_output_tokens_sum",): [
+                ({**_MODEL, "source": "engine"}, 9000.0),
+                ({**_MODEL, "source": "router"}, 2000.0),
             ],
             ("disagg_engine_kv_cache_usage_ratio",): [
                 (engines["p"], 0.9),
@@ -164,9 +143,13 @@ def test_a_shape_comes_from_the_frontend_and_the_caches_of_decode_engines() -> N
 
     shape = found["llama", "chat"]
     assert shape.requests == 100.0
-    assert shape.prompt_dispersion == dispersion_of([100.0, 1000.0, math.inf], [50.0, 0.0, 50.0])
-    # The frontend reports no outputs: engines do.
-    assert shape.output_dispersion == dispersion_of([100.0, 200.0, math.inf], [0.0, 60.0, 0.0])
+    assert shape.prompt_dispersion == dispersion_of(
+        [100.0, 1000.0, math.inf], [50.0, 0.0, 50.0], 90_000.0
+    )
+    # The frontend reports no outputs: others do.
+    assert shape.output_dispersion == dispersion_of(
+        [100.0, 200.0, math.inf], [0.0, 80.0, 0.0], 11_000.0
+    )
     assert shape.context_tokens == pytest.approx(6000 / 3)
 
 
