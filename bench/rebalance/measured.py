@@ -8,11 +8,8 @@ from bench.plan.profile import LIKE, STEP_MINUTES, Profile
 from bench.plan.truth import ModelTruth
 
 from disagg_cluster.planner.capacity.bisection import largest
-from disagg_cluster.planner.capacity.learned.request_shape import (
-    SHAPE_SECONDS,
-    RequestShape,
-    dispersion_of,
-)
+from disagg_cluster.planner.capacity.learned.length_dispersion import dispersion_of
+from disagg_cluster.planner.capacity.learned.request_shape import SHAPE_SECONDS, RequestShape
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.history.load_series import Floats
 from disagg_exporter.model import Role
@@ -85,4 +82,4 @@ class MeasuredPools:
 def _dispersion(lengths: Floats) -> float | None:
     buckets = np.searchsorted(_BOUNDS, lengths)
     counts = np.bincount(buckets, minlength=len(_BOUNDS) + 1).astype(np.float64)
-    return dispersion_of([*_BOUNDS, np.inf], counts.tolist())
+    return dispersion_of([*_BOUNDS, np.inf], counts.tolist(), float(lengths.sum()))
