@@ -95,6 +95,7 @@ VLLM = Adapter(
     duration="e2e_request_latency_seconds",
     prompt_tokens="request_prompt_tokens",
     output_tokens="request_generation_tokens",
+    lengths_end_at_longest=True,
     kv_cache_tokens=_vllm_kv_cache_tokens,
     facts=("cache_config_info",),
 )

@@ -44,21 +44,31 @@ class HistogramReader:
     """Reads one histogram from pages of one layout: the sum over label sets, with our bounds.
 
     Each engine has 18 to 24 bounds of its own. Ours are eleven to thirteen, taken from theirs. At a
-    bound that the engine has, the count is exact. Otherwise the count at its next bound *below* is
-    used: an observation in between moves up into our next bucket, so no quantile is too low.
+    bound that the engine has, the count is exact, and beyond the longest observation that it
+    accepts. Otherwise the count at its next bound *below* is used: an observation in between moves
+    up into our next bucket, so no quantile is too low.
 
     Args:
         name: Its bare name; None if the engine has no such histogram.
         found: The samples of the page.
         bounds: Ours.
+        ends_at_longest: The engine's bounds 1, 2, 5, 10 ... go up to the longest that it accepts.
 
     Raises:
         PageError: A bucket has no bound, or there is none for infinity.
     """
 
-    def __init__(self, name: str | None, found: Samples, bounds: tuple[float, ...]) -> None:
+    def __init__(
+        self,
+        name: str | None,
+        found: Samples,
+        bounds: tuple[float, ...],
+        *,
+        ends_at_longest: bool = False,
+    ) -> None:
         self._name = name
         self._bounds = bounds
+        self._ends_at_longest = ends_at_longest
         buckets, sums = found.get(f"{name}_bucket", ()), found.get(f"{name}_sum", ())
         self._sets = [self._rebucketed(points) for points in _by_labels(buckets)]
         self._sums = tuple(index for index, _ in sums)
@@ -91,15 +101,23 @@ class HistogramReader:
         # Equal bounds, or NaN, cannot be ordered.
         if bounds[-1] != math.inf or not all(a < b for a, b in pairwise(bounds)):
             raise self._no_histogram()
+        never = _next_of_series(bounds[:-1]) if self._ends_at_longest else math.inf
         picks: list[int | None] = []
         for ours in (*self._bounds, math.inf):
-            below = sum(bound <= ours for bound in bounds)
+            below = len(bounds) if ours >= never else sum(bound <= ours for bound in bounds)
             picks.append(below - 1 if below else None)
         return _Buckets(tuple(index for _, index in theirs), tuple(picks))
 
     def _no_histogram(self) -> PageError:
         cause = "a histogram is invalid"
         return PageError(f"{self._name}_bucket is not a valid histogram", cause=cause)
+
+
+def _next_of_series(bounds: Sequence[float]) -> float:
+    """The bound after these, if they are 1, 2, 5, 10, 20 and so on; infinity if they are others."""
+    series = [digit * 10.0**power for power in range(len(bounds) // 3 + 1) for digit in (1, 2, 5)]
+    is_series = bool(bounds) and list(bounds) == series[: len(bounds)]
+    return series[len(bounds)] if is_series else math.inf
 
 
 def _by_labels(buckets: Iterable[IndexedKey]) -> list[list[tuple[float, int]]]:

@@ -50,13 +50,13 @@ class ServingReader:
             one for series in adapter.series if (one := expression_of(series, adapter, found))
         )
         self._histograms = tuple(
-            HistogramReader(name, found, bounds)
-            for name, bounds in (
-                (adapter.time_to_first_token, FIRST_TOKEN_READ_BOUNDS_SECONDS),
-                (adapter.inter_token_latency, BETWEEN_TOKENS_BOUNDS_SECONDS),
-                (adapter.duration, DURATION_READ_BOUNDS_SECONDS),
-                (adapter.prompt_tokens, LENGTH_BOUNDS_TOKENS),
-                (adapter.output_tokens, LENGTH_BOUNDS_TOKENS),
+            HistogramReader(name, found, bounds, ends_at_longest=ends)
+            for name, bounds, ends in (
+                (adapter.time_to_first_token, FIRST_TOKEN_READ_BOUNDS_SECONDS, False),
+                (adapter.inter_token_latency, BETWEEN_TOKENS_BOUNDS_SECONDS, False),
+                (adapter.duration, DURATION_READ_BOUNDS_SECONDS, False),
+                (adapter.prompt_tokens, LENGTH_BOUNDS_TOKENS, adapter.lengths_end_at_longest),
+                (adapter.output_tokens, LENGTH_BOUNDS_TOKENS, adapter.lengths_end_at_longest),
             )
         )
 

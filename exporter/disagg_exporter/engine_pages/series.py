@@ -86,6 +86,8 @@ class Adapter:
         series: The meaning of its series.
         time_to_first_token, inter_token_latency, duration, prompt_tokens, output_tokens: Bare names
             of the histograms.
+        lengths_end_at_longest: The bounds of both lengths, 1, 2, 5, 10 and so on, end where the
+            next would be beyond the longest request that the engine accepts.
         rank_labels: Ranks that report the same step: only the lowest counts.
         breakdown_label: A label that is empty on a gauge's total and filled on its parts.
         required_label: A sample without it belongs to another program.
@@ -101,6 +103,7 @@ class Adapter:
     duration: str | None = None
     prompt_tokens: str | None = None
     output_tokens: str | None = None
+    lengths_end_at_longest: bool = False
     rank_labels: tuple[str, ...] = ()
     breakdown_label: str | None = None
     required_label: str | None = None

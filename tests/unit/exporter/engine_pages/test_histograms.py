@@ -17,13 +17,15 @@ from disagg_exporter.model import Histogram
 OURS = (0.1, 1.0, 10.0)
 
 
-def histogram(found: SamplesByName, name: str, bounds: tuple[float, ...]) -> Histogram | None:
+def histogram(
+    found: SamplesByName, name: str, bounds: tuple[float, ...], *, ends_at_longest: bool = False
+) -> Histogram | None:
     """Read a histogram of a page of these samples."""
     samples = [(of, sample) for of, samples in found.items() for sample in samples]
     keys: dict[str, list[IndexedKey]] = {}
     for place, (of, sample) in enumerate(samples):
         keys.setdefault(of, []).append((place, SeriesKey(of, sample.labels, place)))
-    reading = HistogramReader(name, keys, bounds)
+    reading = HistogramReader(name, keys, bounds, ends_at_longest=ends_at_longest)
     return reading.of([sample.value for _, sample in samples])
 
 
@@ -43,6 +45,33 @@ def test_an_observation_between_our_bounds_moves_to_a_higher_one() -> None:
     found = page(("0.05", 1), ("0.8", 3), ("2.0", 6), ("+Inf", 6))
 
     assert histogram(found, "x", OURS) == Histogram(OURS, (1, 3, 6, 6), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "counts"),
+    [
+        (("1.0", "2.0", "5.0", "10.0", "20.0"), (5, 6, 9, 9)),
+        (("1.0", "2.0", "5.0", "10.0", "20.0", "50.0"), (5, 6, 9, 9)),
+        (("1.0", "2.0", "5.0", "10.0", "20.0", "50.0", "100.0"), (5, 6, 8, 9)),
+        (("1.0", "5.0", "10.0", "20.0"), (4, 5, 5, 9)),
+    ],
+)
+def test_no_length_is_beyond_the_next_bound_of_an_engine_whose_bounds_end_at_its_longest(
+    theirs: tuple[str, ...], counts: tuple[float, ...]
+) -> None:
+    """Bounds that end at 20 or 50 tell that nothing is beyond 100; those with a gap do not."""
+    found = page(*((bound, 2 + place) for place, bound in enumerate(theirs)), ("+Inf", 9))
+
+    read = histogram(found, "x", (10.0, 40.0, 100.0), ends_at_longest=True)
+
+    assert read is not None
+    assert read.counts == counts
+
+
+def test_without_a_bound_nothing_is_known_of_the_longest() -> None:
+    read = histogram(page(("+Inf", 9)), "x", (1.0, 10.0), ends_at_longest=True)
+
+    assert read == Histogram((1.0, 10.0), (0, 0, 9), 1.0)
 
 
 def test_buckets_may_stand_in_any_order() -> None:
