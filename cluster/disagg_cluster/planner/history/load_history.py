@@ -29,7 +29,7 @@ class LoadHistory:
     series are computed tokens; prompt tokens found in a prefix cache are `cached_tokens`.
     `prefill_gpus` and `decode_gpus` are GPU-seconds per second. Capacity used is that of the
     fullest role that serves a phase; from 1 on the phase is saturated, and its token series
-    estimates the demand from arrivals.
+    estimates the demand from arrivals, as does that of output tokens while prefill is saturated.
     """
 
     key: LoadKey

@@ -203,7 +203,9 @@ def _history(key: LoadKey, found: Mapping[str, Found], request: HistoryRequest) 
 
     def tokens(phase: str) -> LoadSeries:
         served = _or_unknown(values(TOKENS, phase), unknown)
-        demand = demanded(served, arrived, ended, _or_unknown(refused, unknown), used(phase) >= 1.0)
+        # No more requests reach decode engines than full prefill engines let through.
+        full = np.fmax(used("prefill"), used(phase)) >= 1.0
+        demand = demanded(served, arrived, ended, _or_unknown(refused, unknown), full)
         return LoadSeries(request.first_seconds, request.step_seconds, demand)
 
     return LoadHistory(

@@ -123,12 +123,12 @@ def test_a_value_that_no_rate_has_is_a_gap(impossible: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "prompt", "output"), [("decode", 1, 2), ("prefill", 2, 1), ("mixed", 2, 2)]
+    ("role", "prompt", "output"), [("decode", 1, 2), ("prefill", 2, 2), ("mixed", 2, 2)]
 )
-def test_demand_of_saturated_engines_is_estimated_from_arrivals(
+def test_demand_of_saturated_engines_and_of_those_behind_them_is_estimated_from_arrivals(
     role: str, prompt: float, output: float
 ) -> None:
-    """Scaled by arrivals; full mixed engines are full for both phases."""
+    """Full mixed engines are full for both phases; half of the prompts, half of the outputs."""
     prometheus = Scripted(
         {
             TOKENS: [*constant(1.0, phase="prefill"), *constant(1.0, phase="decode")],
