@@ -30,6 +30,7 @@ class LoadHistory:
     `prefill_gpus` and `decode_gpus` are GPU-seconds per second. Capacity used is that of the
     fullest role that serves a phase; from 1 on the phase is saturated, and its token series
     estimates the demand from arrivals, as does that of output tokens while prefill is saturated.
+    Cached tokens are estimated as computed prompt tokens are.
     """
 
     key: LoadKey

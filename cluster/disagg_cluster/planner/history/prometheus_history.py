@@ -201,12 +201,14 @@ def _history(key: LoadKey, found: Mapping[str, Found], request: HistoryRequest) 
         )
         return np.fmax(*roles)
 
-    def tokens(phase: str) -> LoadSeries:
-        served = _or_unknown(values(TOKENS, phase), unknown)
+    def demand(served: Floats, phase: str) -> Floats:
         # No more requests reach decode engines than full prefill engines let through.
         full = np.fmax(used("prefill"), used(phase)) >= 1.0
-        demand = demanded(served, arrived, ended, _or_unknown(refused, unknown), full)
-        return LoadSeries(request.first_seconds, request.step_seconds, demand)
+        return demanded(served, arrived, ended, _or_unknown(refused, unknown), full)
+
+    def tokens(phase: str) -> LoadSeries:
+        served = _or_unknown(values(TOKENS, phase), unknown)
+        return LoadSeries(request.first_seconds, request.step_seconds, demand(served, phase))
 
     return LoadHistory(
         key,
@@ -216,7 +218,7 @@ def _history(key: LoadKey, found: Mapping[str, Found], request: HistoryRequest) 
         series(values(GPU_SECONDS, "prefill")),
         series(values(GPU_SECONDS, "decode")),
         rejections=series(refused),
-        cached_tokens=series(values(CACHED_TOKENS)),
+        cached_tokens=series(demand(_or_unknown(values(CACHED_TOKENS), unknown), "prefill")),
         prefill_capacity_used=series(used("prefill")),
         decode_capacity_used=series(used("decode")),
     )

@@ -159,6 +159,32 @@ def test_rejected_requests_count_as_demand() -> None:
     np.testing.assert_allclose(found.output_tokens.values, 120.0)
 
 
+@pytest.mark.parametrize(
+    "short",
+    [
+        {REJECTIONS: constant(3.0)},
+        {ENDS: constant(1.0), CAPACITY_USED: constant(1.1, role="prefill")},
+    ],
+)
+def test_the_cached_part_of_each_prompt_does_not_depend_on_how_many_are_served(
+    short: dict[str | HistoryQuery, list[Series]],
+) -> None:
+    """One request in four is served, of 100 computed and 300 cached tokens."""
+    prometheus = Scripted(
+        {
+            TOKENS: constant(100.0, phase="prefill"),
+            CACHED_TOKENS: constant(300.0),
+            ARRIVALS: constant(4.0),
+            **short,
+        }
+    )
+    (found,) = PrometheusHistory(prometheus).read(ten_minutes())
+
+    assert found.cached_tokens is not None
+    np.testing.assert_allclose(found.prompt_tokens.values / 4.0, 100.0)
+    np.testing.assert_allclose(found.cached_tokens.values / 4.0, 300.0)
+
+
 def test_namespaces_of_one_model_have_separate_requests() -> None:
     prometheus = Scripted(
         {
