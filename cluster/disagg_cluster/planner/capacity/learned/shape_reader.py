@@ -12,6 +12,7 @@ from disagg_cluster.planner.capacity.learned.length_dispersion import dispersion
 from disagg_cluster.planner.capacity.learned.request_shape import SHAPE_SECONDS, RequestShape
 from disagg_cluster.planner.history.history_queries import SampleSource, range_of
 from disagg_cluster.planner.history.range_reader import RangeQueries
+from disagg_cluster.prometheus.promql import matcher
 from disagg_exporter.model import Role
 
 _PROMPTS = "disagg_request_prompt_tokens"
@@ -96,8 +97,10 @@ def read_shapes(
         expr = f"sum by ({by}) (avg_over_time({samples}[{window}]))"
         return {engine_id(labels): value for labels, value in query(expr)}
 
-    used = means(source.of(_KV_USED))
-    running = means(source.of(_REQUESTS, 'state="running"'))
+    # An engine that became one of decode has also what it held as one of prefill.
+    decode = matcher("role", Role.DECODE)
+    used = means(source.of(_KV_USED, decode))
+    running = means(source.of(_REQUESTS, 'state="running"', decode))
     held: dict[ModelId, list[tuple[float, float]]] = defaultdict(list)
     for engine, kind in families.engines():
         size = families.kv_tokens(engine)

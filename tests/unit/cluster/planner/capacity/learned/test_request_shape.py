@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -159,3 +160,25 @@ def test_engines_with_empty_caches_give_no_context() -> None:
     assert read_shapes(_Answering({}), families(("d", "decode")), "east", 0.0) == {}
     found = read_shapes(_Answering(idle), families(("d", "decode")), "east", 0.0)
     assert found["llama", "chat"] == RequestShape()
+
+
+def test_an_engine_that_was_one_of_prefill_gives_the_context_of_its_decoding_alone() -> None:
+    """Its series of both roles have values within the window."""
+
+    class ByRole(_Answering):
+        def query_range(
+            self, expr: str, start: float, end: float, step: float, deadline: float = 60.0
+        ) -> list[Samples]:
+            wanted = re.search(r'role="(\w+)"', expr)
+            both = {"prefill": (0.4, 2.0), "decode": (0.5, 50.0)}
+            values = [both[wanted[1]]] if wanted else list(both.values())
+            usage, running = (sum(each) for each in zip(*values, strict=True))
+            engine = {"cluster": "east", "node": "n", "engine": "d"}
+            for name, value in (("kv_cache_usage_ratio", usage), ("requests{", running)):
+                if f"disagg_engine_{name}" in expr:
+                    return [Samples(engine, ((start, value),))]
+            return []
+
+    found = read_shapes(ByRole({}), families(("d", "decode")), "east", 900.0)
+
+    assert found["llama", "chat"].context_tokens == pytest.approx(5000 / 50)
