@@ -22,7 +22,8 @@ class RequestMix:
         output_tokens: Tokens to generate.
         cached_tokens: Prompt tokens that are not computed but held and attended to.
         arrival_dispersion: Variance over mean of the arrivals in a second (c_a²): 1 is Poisson.
-        prompt_dispersion: Squared coefficient of variation of `prompt_tokens`; 0 if all are equal.
+        prompt_dispersion: Squared coefficient of variation of prompts with their cached part, and,
+            as no engine reports more, of `prompt_tokens`; 0 if all are equal.
         output_dispersion: The same for `output_tokens`.
         context_factor: Context that decoding requests hold, over what it would be if the lengths
             of prompts and outputs were independent: below 1 if long outputs follow short prompts.
@@ -86,7 +87,7 @@ class RequestMix:
         # Prompts of decoding requests vary by this much more than those of arriving ones, as with
         # two kinds of requests of which one stays longer.
         ratio = max(0.0, held - self._generated_tokens) / prompts
-        variance = ratio * self.prompt_dispersion * self.prompt_tokens**2
+        variance = ratio * self.prompt_dispersion * prompts**2
         return (variance + self._generated_tokens**2) / held**2
 
     @property
