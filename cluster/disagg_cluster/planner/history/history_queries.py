@@ -86,6 +86,11 @@ def _sum(inner: str, *further: str) -> str:
     return f"sum by ({', '.join((_OWNER, *further))}) (\n{lines}\n)"
 
 
+def _most(inner: str) -> str:
+    lines = "\n".join(f"  {line}" for line in inner.splitlines())
+    return f"max by ({_OWNER}) (\n{lines}\n)"
+
+
 def _tokens(source: SampleSource) -> str:
     return _sum(source.rate("disagg_node_phase_tokens_total"), "phase")
 
@@ -117,11 +122,14 @@ def _rejections(source: SampleSource) -> str:
 
 
 def _ends(source: SampleSource) -> str:
-    """Ended requests; finished ones where engines do not report how requests end."""
+    """Ended requests; finished ones where engines do not report how requests end.
+
+    Of a model whose engines report it only in part, the larger number: that of all engines.
+    """
     by_engine = "cluster, node, engine"
     reported = _sum(source.rate("disagg_request_ends_total", 'source="engine"'))
-    # A disaggregated request also finishes at a prefill engine; count it once.
-    finished = source.rate("disagg_engine_finished_requests_total", 'role!="prefill"')
+    # A disaggregated request also finishes at prefill and encode engines; count it once.
+    finished = source.rate("disagg_engine_finished_requests_total", 'role=~"decode|mixed"')
     models = source.of("disagg_engine_info")
     places = source.of("disagg_gpu_assignment_info")
     joined = _sum(
@@ -132,7 +140,9 @@ def _ends(source: SampleSource) -> str:
         f"  max by ({by_engine}, engine_namespace) ({places})"
     )
     front = _sum(source.rate("disagg_request_ends_total", 'source="frontend"'))
-    return f"{reported}\nor {joined}\nor {front}"
+    # Both are kept apart by a label, as `or` would drop the second.
+    engines = _most(f'{reported}\nor label_replace({joined}, "of", "finished", "", "")')
+    return f"{engines}\nor {front}"
 
 
 def _cached_tokens(source: SampleSource) -> str:
@@ -170,7 +180,8 @@ REJECTIONS = HistoryQuery(
 )
 ENDS = HistoryQuery(
     f"{_LEVEL}:disagg_request_ends:rate1m",
-    "Requests that ended per second, as engines report it, or else those that they finished.",
+    "Requests that ended per second, as engines report it, or else those that they finished, "
+    "whichever are more: not all engines of a model may report it.",
     _ends,
 )
 CACHED_TOKENS = HistoryQuery(
