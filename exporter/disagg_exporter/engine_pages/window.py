@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from disagg_exporter.engine_pages.arrival_peak import ArrivalPeak
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.model import EnginePage, Histogram, ServingCounts, Total
 
@@ -139,26 +140,31 @@ class CumulativeCounts:
 
     def __init__(self) -> None:
         self._before: EnginePage | None = None
-        # Arrivals in a process are derived from gauges too, which may lag: the maximum counts.
-        self._most_arrived = 0.0
+        # Arrivals in a process are derived from gauges too, which may lag.
+        self._arrivals = ArrivalPeak()
         self.counts: ServingCounts | None = None
 
     def ingest(self, page: EnginePage) -> None:
         """Ingest the next valid page; the first one's totals are not counted."""
         before, now = self._before, page.serving
-        arrived = now.totals.get(Total.ARRIVED_REQUESTS, 0.0)
+        arrived = now.totals.get(Total.ARRIVED_REQUESTS)
         other = before is not None and (before.kind, before.ranks) != (page.kind, page.ranks)
+        anew = self.counts is None or other
+        restarted = before is None or was_restarted(before, page)
+        if anew or restarted:
+            self._arrivals = ArrivalPeak((arrived or 0.0) if anew else 0.0)
+        peak: float | None = None
+        if arrived is not None:
+            finished = now.totals.get(Total.FINISHED_REQUESTS, 0.0)
+            peak = self._arrivals.ingest(page.t_ns, finished, arrived)
         if self.counts is None or other:
-            self._most_arrived = arrived
             self.counts = counted_on(self.counts or ServingCounts(), now, now)
-        elif before is None or was_restarted(before, page):
-            self._most_arrived = 0.0
+        elif before is None or restarted:
             self.counts = counted_on(self.counts, ServingCounts(), now)
         elif now is not before.serving:  # unchanged while the engine is idle
-            self.counts = counted_on(self.counts, before.serving, now, self._most_arrived)
+            self.counts = counted_on(self.counts, before.serving, now, peak)
             page = replace(page, serving=_with_absent(now, before.serving))
         self._before = page
-        self._most_arrived = max(self._most_arrived, arrived)
 
     def restart(self) -> None:
         """Treat the next page as that of a new process, whose counts began at 0."""

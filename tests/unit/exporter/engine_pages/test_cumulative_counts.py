@@ -195,3 +195,56 @@ def test_a_lagging_gauge_does_not_count_arrivals_twice() -> None:
 def test_requests_lost_in_a_restart_are_counted_as_arrived() -> None:
     assert arrived((100, 5), (101, 8), None, (0, 2)) == 4 + 2
     assert arrived((100, 5), (101, 8), (1, 2)) == 4 + 3
+
+
+def arrived_over(*levels: tuple[float, float] | None, every_seconds: int = 1) -> float:
+    """The same for pages read one after another; None is a page that lacks the gauges."""
+    pages = []
+    for number, level in enumerate(levels):
+        totals = {} if level is None else dict(zip(_BOTH, (level[0], sum(level)), strict=True))
+        at_ns = number * every_seconds * 10**9
+        pages.append(EnginePage("vllm", at_ns, "m", serving=ServingCounts(totals)))
+    return counted(*pages).totals[Total.ARRIVED_REQUESTS]
+
+
+_BOTH = (Total.FINISHED_REQUESTS, Total.ARRIVED_REQUESTS)
+
+
+def test_requests_that_arrive_after_many_gave_up_are_counted() -> None:
+    """2,000 waiting requests vanish with their client, and vLLM counts none of them.
+
+    It would take a quarter of an hour until as many had arrived again.
+    """
+    queued = [(10.0 * second, 2000.0) for second in range(20)]
+    after = [(200.0 + 2.0 * second, 2.0) for second in range(120)]
+
+    before_they_gave_up = 190.0
+    found = arrived_over(*queued, *after) - before_they_gave_up
+
+    # What finished within the time that gauges may lag cannot be told from requests counted twice.
+    assert 2.0 * 120 - 160 <= found <= 2.0 * 120
+
+
+@pytest.mark.parametrize("every_seconds", [1, 5, 15, 60])
+@pytest.mark.parametrize("rest", [3, 30, 300])
+@pytest.mark.parametrize("lag", [1, 3])
+@pytest.mark.parametrize("twice", [True, False])
+def test_a_gauge_that_lags_counts_each_of_few_requests_once(
+    every_seconds: int, rest: int, lag: int, twice: bool
+) -> None:
+    """For some pages a request is in both counts, or in neither."""
+    levels: list[tuple[float, float]] = [(0.0, 0.0)]
+    for number in range(5):
+        levels += [(number, 1.0)] * 4
+        between = (number + 1.0, 1.0) if twice else (float(number), 0.0)
+        levels += [between] * (lag if every_seconds <= 3 else 1)
+        levels += [(number + 1.0, 0.0)] * rest
+
+    assert 4 <= arrived_over(*levels, every_seconds=every_seconds) <= 6
+
+
+def test_pages_that_lack_the_gauges_for_a_while_count_nothing_twice() -> None:
+    steady = [(float(second), 5.0) for second in range(200)]
+    lacking = [None if 50 <= second < 100 else level for second, level in enumerate(steady)]
+
+    assert arrived_over(*lacking) == arrived_over(*steady) == 199
