@@ -57,8 +57,9 @@ def demanded(
     `served` belongs to the requests that were not rejected, or, in saturated steps, to those that
     ended, since a saturated engine completes what it can regardless of arrivals. It is scaled by
     arrivals divided by those requests, tenfold at most, and unchanged where requests are unknown.
+    A request may be refused by several engines, and then be served: what ended was not rejected.
     """
-    accepted = arrived - np.where(np.isfinite(refused), refused, 0.0)
+    accepted = np.fmax(arrived - np.where(np.isfinite(refused), refused, 0.0), ended)
     completed = np.where(saturated & np.isfinite(ended), ended, accepted)
     with np.errstate(over="ignore"):  # division by a tiny number: clipped below
         growth = np.divide(arrived, completed, out=np.ones_like(arrived), where=completed > 0)

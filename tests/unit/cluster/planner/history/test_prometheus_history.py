@@ -406,6 +406,16 @@ def test_demand_never_lies_below_what_was_served_nor_above_tenfold(
     assert (found[known] <= 10 * served[known] * (1 + 1e-12)).all()
 
 
+def test_requests_that_a_router_sends_on_after_a_refusal_are_not_demanded_twice() -> None:
+    """Of 100 arrivals 30 are refused once and served elsewhere; or 20 by all of six engines."""
+    served, arrived = np.array([100.0, 80.0]), np.array([100.0, 100.0])
+    refused, ended = np.array([30.0, 120.0]), np.array([100.0, 80.0])
+
+    found = demanded(served, arrived, ended, refused, np.array([False, False]))
+
+    np.testing.assert_allclose(found, [100.0, 100.0])
+
+
 def test_demand_is_what_was_served_where_requests_are_not_known() -> None:
     served, unknown = np.array([10.0, 10.0]), np.array([_NAN, _NAN])
 
