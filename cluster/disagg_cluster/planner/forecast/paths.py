@@ -64,9 +64,15 @@ class LoadPaths:
         return self.step_seconds * self.steps
 
     def scaled(
-        self, requests: float = 1.0, prompt_length: float = 1.0, output_length: float = 1.0
+        self,
+        requests: float | Floats = 1.0,
+        prompt_length: float = 1.0,
+        output_length: float = 1.0,
     ) -> LoadPaths:
-        """The same futures with requests, prompt and output lengths multiplied by these factors."""
+        """The same futures with requests, prompt and output lengths multiplied by these factors.
+
+        That of requests may be `[path, step]`.
+        """
         return replace(
             self,
             requests=self.requests * requests,

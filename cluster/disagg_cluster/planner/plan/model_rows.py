@@ -43,15 +43,18 @@ def model_plan(
                     engines=pool.present,
                     engines_now=_engines_now(pool, counts, reachable),
                     rows=tuple(_rows(model, pools, granted, rank, reachable)),
-                    reasons=pool_words(
-                        model.demand,
-                        pool,
-                        model.paths,
-                        counts,
-                        _own_needs(pools, granted, rank),
-                        timing,
-                        costs,
-                        now_seconds,
+                    reasons=(
+                        *pool_words(
+                            model.demand,
+                            pool,
+                            model.paths,
+                            counts,
+                            _own_needs(pools, granted, rank),
+                            timing,
+                            costs,
+                            now_seconds,
+                        ),
+                        *(words for role, words in model.beside if role is pool.option.role),
                     ),
                 )
             )

@@ -16,7 +16,11 @@ from disagg_cluster.planner.plan.bounds import PlanBounds
 from disagg_cluster.planner.plan.gpu_plan import GpuPlan, PlanAction, UndecidedPlan
 from disagg_cluster.planner.plan.model_demand import BLOCK_SECONDS, ModelDemand, RunningEngines
 from disagg_cluster.planner.plan.model_rows import model_plan
-from disagg_cluster.planner.plan.planned_model import PlannedModel
+from disagg_cluster.planner.plan.planned_model import (
+    PlannedModel,
+    beside_mixed,
+    words_beside,
+)
 from disagg_cluster.planner.plan.reasons import clock
 from disagg_cluster.planner.plan.role_pool import desired_engines, role_pools
 from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
@@ -92,13 +96,16 @@ def _planned(
     blocks = demand.blocks(now_seconds)
     if isinstance(blocks, UndecidedForecast):
         return _undecided(demand, f"no forecast: {blocks.why}")
+    rest, busier = (
+        beside_mixed(demand, blocks.scaled(factor)) for factor in (1.0, 1 + costs.release_margin)
+    )
     roles = []
     for role in demand.roles:
-        pools = role_pools(demand, role, blocks, bounds.least_engines, costs, bounds.price)
+        pools = role_pools(demand, role, rest, busier, bounds.least_engines, costs, bounds.price)
         if isinstance(pools, UndecidedCapacity):
             return _undecided(demand, f"no capacity for {role}: {pools.reason}")
         roles.append(pools)
-    return PlannedModel(demand, blocks, roles, [])
+    return PlannedModel(demand, rest, roles, [], tuple(words_beside(demand, blocks, roles)))
 
 
 def _undecided(demand: ModelDemand, reason: str) -> UndecidedPlan:

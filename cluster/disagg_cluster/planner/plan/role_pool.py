@@ -48,11 +48,15 @@ def role_pools(
     demand: ModelDemand,
     role: Role,
     paths: LoadPaths,
+    busier: LoadPaths,
     least: int,
     costs: PlanCosts,
     price: Callable[[str], float | None],
 ) -> list[RolePool] | UndecidedCapacity:
-    """All pools that could serve a role: first the one to grow, then by rising cost."""
+    """All pools that could serve a role: first the one to grow, then by rising cost.
+
+    What `busier` futures need is not released.
+    """
     found: list[tuple[float, RolePool]] = []
     reasons = []
     # GPUs without a price count as the most expensive ones; without any price all cost the same.
@@ -62,7 +66,7 @@ def role_pools(
         if option.role is not role:
             continue
         needs = block_needs(option, paths, demand.base_mix)
-        more = block_needs(option, paths.scaled(1 + costs.release_margin), demand.base_mix)
+        more = block_needs(option, busier, demand.base_mix)
         if isinstance(needs, UndecidedCapacity) or isinstance(more, UndecidedCapacity):
             reasons.append(needs if isinstance(needs, UndecidedCapacity) else more)
             continue

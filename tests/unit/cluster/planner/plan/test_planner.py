@@ -22,8 +22,20 @@ from disagg_cluster.planner.plan.gpu_plan import (
 from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
 from disagg_cluster.planner.plan.planner import plan
 from disagg_cluster.planner.plan.schedule import PlanTiming
+from disagg_cluster.planner.plan.worker_option import WorkerOption
 from disagg_exporter.model import Role
-from support.plan_demands import BLOCK, NOW, OUTPUT, PAIR, PROMPT, Fleet, demand, options, paths
+from support.plan_demands import (
+    BLOCK,
+    NOW,
+    OUTPUT,
+    PAIR,
+    PROMPT,
+    Fleet,
+    costs,
+    demand,
+    options,
+    paths,
+)
 
 TIMING = PlanTiming(lead_seconds=300.0)
 OPEN = PlanBounds((GpuOffer("A", price_per_hour=2.0), GpuOffer("B", price_per_hour=1.0)))
@@ -458,3 +470,55 @@ def test_a_kept_option_caches_its_curves() -> None:
     first, second = (planned(demand(paths([40.0] * 6), of=PAIR)) for _ in range(2))
 
     assert first == second
+
+
+_THREE_ROLES = (*PAIR, WorkerOption(Role.MIXED, costs(), PAIR[0].targets))
+
+
+def beside(mixed: int, of: tuple[WorkerOption, ...], load: float = 60.0) -> GpuPlan:
+    """One prefill and one decode engine beside mixed ones."""
+    pair = demand(paths([load] * 12, 0.2), Fleet(1, 1), of)
+    engines = (*pair.running, RunningEngines(Role.MIXED, "A", 1, mixed))
+    return planned(replace(pair, running=engines))
+
+
+def needed_engines(found: GpuPlan) -> int:
+    return sum(each.rows[-1].needed for each in model(found).roles)
+
+
+def test_mixed_engines_beside_a_pair_leave_it_only_the_rest_of_the_load() -> None:
+    """The first pair of a fleet that is to be separated is not planned for all of it."""
+    alone, few, nearly_all, plenty = (beside(n, _THREE_ROLES) for n in (0, 6, 12, 40))
+
+    assert needed_engines(alone) > needed_engines(few) > needed_engines(nearly_all) == 2
+    assert [each.engines_now for each in model(plenty).roles] == [1, 1]
+    assert all(
+        "6 mixed engines of 1 x A serve what they can, and these engines the rest" in each.reasons
+        for each in model(few).roles
+    )
+    assert not any("mixed" in reason for each in model(alone).roles for reason in each.reasons)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 30), st.floats(0.0, 200.0), st.floats(1.0, 5.0))
+def test_more_load_never_brings_fewer_gpus_beside_mixed_engines(
+    mixed: int, load: float, factor: float
+) -> None:
+    less, more = (gpus(beside(mixed, _THREE_ROLES, of)) for of in (load, load * factor))
+
+    assert all(after >= before for before, after in zip(less, more, strict=True))
+
+
+def test_engines_that_serve_an_unknown_part_of_the_load_are_named() -> None:
+    """Such as the first ones on other GPUs, which have learned no step times yet."""
+    first = RunningEngines(Role.DECODE, "B", 2, 3)
+    pair = demand(paths([60.0] * 12), Fleet(1, 1))
+    found = planned(replace(pair, running=(*pair.running, first)))
+    unknown = "serve it, too, and are not counted: how much is not known"
+
+    assert f"3 decode engines of 2 x B {unknown}" in role(found, Role.DECODE).reasons
+    assert not any(unknown in reason for reason in role(found, Role.PREFILL).reasons)
+    for each in model(beside(4, PAIR)).roles:
+        assert f"4 mixed engines of 1 x A {unknown}" in each.reasons
+    (mixed,) = model(beside(4, _THREE_ROLES[2:])).roles
+    assert f"1 decode engine of 1 x A {unknown}" in mixed.reasons
