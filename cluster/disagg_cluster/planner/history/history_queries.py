@@ -146,7 +146,12 @@ def _ends(source: SampleSource) -> str:
 
 
 def _cached_tokens(source: SampleSource) -> str:
-    matchers = ('role=~"prefill|mixed"', 'origin="cached"')
+    """Prompt tokens that engines which read prompts did not compute.
+
+    Their own cache had them, or they were loaded from outside: host memory, another engine, a store
+    of KV. To decode engines whole prompts are transferred.
+    """
+    matchers = ('role=~"prefill|mixed"', 'origin=~"cached|transferred"')
     return _sum(source.rate("disagg_node_prompt_tokens_total", *matchers))
 
 
@@ -186,7 +191,8 @@ ENDS = HistoryQuery(
 )
 CACHED_TOKENS = HistoryQuery(
     f"{_LEVEL}:disagg_cached_prompt_tokens:rate1m",
-    "Prompt tokens per second that a prefix cache saved, where engines report it.",
+    "Prompt tokens per second that a prefix cache saved, an engine's own or one of KV that is "
+    "loaded from outside, where engines report it.",
     _cached_tokens,
 )
 CAPACITY_USED = HistoryQuery(
