@@ -12,7 +12,6 @@ from disagg_cluster.planner.capacity.learned.length_dispersion import dispersion
 from disagg_cluster.planner.capacity.learned.request_shape import SHAPE_SECONDS, RequestShape
 from disagg_cluster.planner.history.history_queries import SampleSource, range_of
 from disagg_cluster.planner.history.range_reader import RangeQueries
-from disagg_cluster.prometheus.promql import matcher
 from disagg_exporter.model import Role
 
 _PROMPTS = "disagg_request_prompt_tokens"
@@ -20,6 +19,7 @@ _OUTPUTS = "disagg_request_output_tokens"
 _KV_USED = "disagg_engine_kv_cache_usage_ratio"
 _REQUESTS = "disagg_engine_requests"
 _FRONTEND = "frontend"
+_GENERATING = (Role.DECODE, Role.MIXED)
 
 ModelId = tuple[str, str]
 """Name of a model, and its namespace."""
@@ -97,14 +97,14 @@ def read_shapes(
         expr = f"sum by ({by}) (avg_over_time({samples}[{window}]))"
         return {engine_id(labels): value for labels, value in query(expr)}
 
-    # An engine that became one of decode has also what it held as one of prefill.
-    decode = matcher("role", Role.DECODE)
-    used = means(source.of(_KV_USED, decode))
-    running = means(source.of(_REQUESTS, 'state="running"', decode))
+    # An engine that became one of these has also what it held as one of prefill.
+    generating = f'role=~"{"|".join(_GENERATING)}"'
+    used = means(source.of(_KV_USED, generating))
+    running = means(source.of(_REQUESTS, 'state="running"', generating))
     held: dict[ModelId, list[tuple[float, float]]] = defaultdict(list)
     for engine, kind in families.engines():
         size = families.kv_tokens(engine)
-        if kind.role is Role.DECODE and size is not None and engine in used and engine in running:
+        if kind.role in _GENERATING and size is not None and engine in used and engine in running:
             held[kind.model_name, kind.engine_namespace].append(
                 (size * used[engine], running[engine])
             )

@@ -169,9 +169,11 @@ def test_an_engine_that_was_one_of_prefill_gives_the_context_of_its_decoding_alo
         def query_range(
             self, expr: str, start: float, end: float, step: float, deadline: float = 60.0
         ) -> list[Samples]:
-            wanted = re.search(r'role="(\w+)"', expr)
-            both = {"prefill": (0.4, 2.0), "decode": (0.5, 50.0)}
-            values = [both[wanted[1]]] if wanted else list(both.values())
+            wanted = re.search(r'role=~"([a-z|]+)"', expr)
+            roles = {"prefill": (0.4, 2.0), "decode": (0.5, 50.0)}
+            values = [
+                both for role, both in roles.items() if not wanted or role in wanted[1].split("|")
+            ]
             usage, running = (sum(each) for each in zip(*values, strict=True))
             engine = {"cluster": "east", "node": "n", "engine": "d"}
             for name, value in (("kv_cache_usage_ratio", usage), ("requests{", running)):
@@ -182,3 +184,24 @@ def test_an_engine_that_was_one_of_prefill_gives_the_context_of_its_decoding_alo
     found = read_shapes(ByRole({}), families(("d", "decode")), "east", 900.0)
 
     assert found["llama", "chat"].context_tokens == pytest.approx(5000 / 50)
+
+
+def test_mixed_engines_whose_requests_share_a_prefix_hold_it_once() -> None:
+    """Else no context would be priced: 50 requests hold 8,000 tokens together, not each."""
+    engine = {"cluster": "east", "node": "n", "engine": "m"}
+    found = read_shapes(
+        _Answering(
+            {
+                ("disagg_request_prompt_tokens_bucket",): buckets("engine", ("+Inf", 1e6)),
+                ("disagg_engine_kv_cache_usage_ratio",): [(engine, 0.5)],
+                ("disagg_engine_requests", 'state="running"'): [(engine, 50.0)],
+            }
+        ),
+        families(("m", "mixed")),
+        "east",
+        900.0,
+    )["llama", "chat"]
+    mix = found.of(RequestMix(1.0, 1.0, 1.0, cached_tokens=8000.0), 500.0, 300.0)
+
+    assert found.context_tokens == pytest.approx(5000 / 50)
+    assert mix.context_factor < 0.1
