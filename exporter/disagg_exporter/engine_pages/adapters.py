@@ -270,6 +270,11 @@ def is_asked_at_once(kind: str) -> bool:
     return kind == "sglang"
 
 
+def forgets_aborted(kind: str) -> bool:
+    """Return whether such an engine never counts a request that its user gave up (as of 0.32.0)."""
+    return kind == "vllm"
+
+
 KNOWN_VERSIONS = {
     "vllm": frozenset({"0.32.0", "0.33.0"}),
     "sglang": frozenset({"0.5.23"}),

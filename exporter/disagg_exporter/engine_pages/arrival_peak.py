@@ -22,11 +22,16 @@ class ArrivalPeak:
 
     Both are counted at different moments, so for a while their sum may be too high or too low by
     what finishes then: only a new peak is an arrival. But requests whose users give up are no
-    longer inside, and vLLM never counts them as finished. The peak falls by those: by what the sum
-    stays below it, less what finished from shortly before the peak on.
+    longer inside, and some engines never count them as finished. The peak falls by those: by what
+    the sum stays below it, less what finished from shortly before the peak on.
+
+    Args:
+        arrived: Those that are not new.
+        may_vanish: Whether it is such an engine.
     """
 
-    def __init__(self, arrived: float = 0.0) -> None:
+    def __init__(self, arrived: float = 0.0, *, may_vanish: bool = False) -> None:
+        self._may_vanish = may_vanish
         self._most = arrived
         self._peak_ns: int | None = None
         self._finished_before = 0.0
@@ -41,7 +46,11 @@ class ArrivalPeak:
         first = recent[0]
         if self._peak_ns is None:
             self._peak_ns, self._finished_before = t_ns, finished
-        elif self._peak_ns < first.t_ns <= t_ns - _LAG_NS and len(recent) >= _LEAST_PAGES:
+        elif (
+            self._may_vanish
+            and self._peak_ns < first.t_ns <= t_ns - _LAG_NS
+            and len(recent) >= _LEAST_PAGES
+        ):
             lagging = finished - self._finished_before
             self._most = min(self._most, max(each.arrived for each in recent) + lagging)
         most = self._most

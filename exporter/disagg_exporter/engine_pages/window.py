@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from disagg_exporter.engine_pages.adapters import forgets_aborted
 from disagg_exporter.engine_pages.arrival_peak import ArrivalPeak
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.model import EnginePage, Histogram, ServingCounts, Total
@@ -152,7 +153,8 @@ class CumulativeCounts:
         anew = self.counts is None or other
         restarted = before is None or was_restarted(before, page)
         if anew or restarted:
-            self._arrivals = ArrivalPeak((arrived or 0.0) if anew else 0.0)
+            known = (arrived or 0.0) if anew else 0.0
+            self._arrivals = ArrivalPeak(known, may_vanish=forgets_aborted(page.kind))
         peak: float | None = None
         if arrived is not None:
             finished = now.totals.get(Total.FINISHED_REQUESTS, 0.0)

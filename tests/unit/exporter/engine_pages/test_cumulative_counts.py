@@ -197,13 +197,15 @@ def test_requests_lost_in_a_restart_are_counted_as_arrived() -> None:
     assert arrived((100, 5), (101, 8), (1, 2)) == 4 + 3
 
 
-def arrived_over(*levels: tuple[float, float] | None, every_seconds: int = 1) -> float:
+def arrived_over(
+    *levels: tuple[float, float] | None, every_seconds: int = 1, kind: str = "vllm"
+) -> float:
     """The same for pages read one after another; None is a page that lacks the gauges."""
     pages = []
     for number, level in enumerate(levels):
         totals = {} if level is None else dict(zip(_BOTH, (level[0], sum(level)), strict=True))
         at_ns = number * every_seconds * 10**9
-        pages.append(EnginePage("vllm", at_ns, "m", serving=ServingCounts(totals)))
+        pages.append(EnginePage(kind, at_ns, "m", serving=ServingCounts(totals)))
     return counted(*pages).totals[Total.ARRIVED_REQUESTS]
 
 
@@ -248,3 +250,10 @@ def test_pages_that_lack_the_gauges_for_a_while_count_nothing_twice() -> None:
     lacking = [None if 50 <= second < 100 else level for second, level in enumerate(steady)]
 
     assert arrived_over(*lacking) == arrived_over(*steady) == 199
+
+
+def test_a_prompt_that_is_in_no_gauge_while_it_is_computed_arrives_once() -> None:
+    """At an engine that counts every request when it ends: none has vanished."""
+    computed = [(0.0, 0.0), (0.0, 5.0), *[(0.0, 4.0)] * 30, *[(5.0, 0.0)] * 30]
+
+    assert arrived_over(*computed, kind="sglang") == 5
