@@ -207,7 +207,10 @@ def _measured_mix(history: LoadHistory, engines: ClusterEngines) -> RequestMix:
     drivers = (requests, history.prompt_tokens, history.output_tokens)
     recent = np.stack([each.values[-steps:] for each in drivers])
     arrived, prompts, outputs = recent[:, np.isfinite(recent).all(axis=0)].sum(axis=1)
-    return shape.of(mix, prompts / arrived, outputs / arrived) if arrived > 0 else mix
+    if not arrived > 0:
+        return mix
+    arrived_requests = arrived * requests.step_seconds
+    return shape.of(mix, prompts / arrived, outputs / arrived, arrived_requests)
 
 
 def _scaled(mix: RequestMix, history: LoadHistory, scale: LoadScale) -> tuple[RequestMix, float]:

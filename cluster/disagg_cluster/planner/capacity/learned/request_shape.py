@@ -27,7 +27,8 @@ _MOST_FACTOR = 16.0
 class RequestShape:
     """How lengths differed, and the mean context of a decoding request; None if not measured.
 
-    Dispersions are squared coefficients of variation. `requests` is how many were measured.
+    Dispersions are squared coefficients of variation. `requests` is of how many lengths were
+    measured, which not all engines report.
     """
 
     requests: float = 0.0
@@ -35,19 +36,26 @@ class RequestShape:
     output_dispersion: float | None = None
     context_tokens: float | None = None
 
-    def of(self, like: RequestMix, prompt_tokens: float, output_tokens: float) -> RequestMix:
+    def of(
+        self,
+        like: RequestMix,
+        prompt_tokens: float,
+        output_tokens: float,
+        arrived_requests: float = 0.0,
+    ) -> RequestMix:
         """A mix with these measurements.
 
         Args:
             like: What else is known of the requests, and the defaults of what was not measured.
             prompt_tokens: Mean computed tokens of a prompt in the same window.
             output_tokens: Mean tokens of an output.
+            arrived_requests: How many arrived in the same window, and had a context.
         """
-        weight = self.requests / (self.requests + _TRUSTED_REQUESTS)
 
         def dispersion(measured: float | None, default: float) -> float:
             if measured is None:
                 return default
+            weight = _weight(self.requests)
             return default + weight * (min(measured, _MOST_DISPERSION) - default)
 
         like = replace(
@@ -64,5 +72,10 @@ class RequestShape:
             output_tokens=min(max(1.0, output_tokens), MOST_TOKENS),
         )
         ratio = self.context_tokens / recent.context_tokens
+        weight = _weight(max(self.requests, arrived_requests))
         factor = float(np.clip(ratio, 1 / _MOST_FACTOR, _MOST_FACTOR)) ** weight
         return replace(like, context_factor=factor)
+
+
+def _weight(requests: float) -> float:
+    return requests / (requests + _TRUSTED_REQUESTS)

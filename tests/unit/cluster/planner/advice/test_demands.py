@@ -121,6 +121,19 @@ def test_measured_request_shapes_reach_the_demand() -> None:
     assert base_mix("batch") == RequestMix(1.0, 1.0, 1.0)
 
 
+def test_the_measured_context_counts_where_engines_report_no_lengths() -> None:
+    """SGLang has histograms of them only if told so; the cache in use is on every page."""
+    requests, prompts = (LoadSeries(0.0, 60.0, np.full(100, each)) for each in (10.0, 5000.0))
+    load = LoadHistory(LoadKey("", "llama"), prompts, prompts, requests)
+    engines = ClusterEngines(shapes={("llama", ""): RequestShape(context_tokens=250.0)})
+
+    mix = DemandBuilder(PlannerConfig()).demand(load, engines).base_mix
+
+    # 500 tokens of the prompt, and 500 of outputs with the assumed dispersion.
+    assert mix.context_factor == pytest.approx(250 / 1000, rel=0.02)
+    assert mix.prompt_dispersion == RequestMix(1.0, 1.0, 1.0).prompt_dispersion
+
+
 def test_the_measured_hit_rate_changes_no_load_though_some_prompts_are_not_known() -> None:
     """Frontends count requests also while nodes could not be scraped."""
     requests, cached = (LoadSeries(0.0, 60.0, np.full(200, each)) for each in (1.0, 100.0))
