@@ -83,11 +83,16 @@ class RequestMix:
 
         Tokens generated so far vary as exponential lengths do: from none to far above the mean.
         """
-        held, prompts = self.context_tokens, self.prompt_tokens + self.cached_tokens
+        held = self.context_tokens
+        of_prompts = max(0.0, held - self._generated_tokens)
+        # What requests lack of their cached parts they are taken to share.
+        own = self.prompt_tokens + min(
+            max(of_prompts - self.prompt_tokens, 0.0), self.cached_tokens
+        )
         # Prompts of decoding requests vary by this much more than those of arriving ones, as with
         # two kinds of requests of which one stays longer.
-        ratio = max(0.0, held - self._generated_tokens) / prompts
-        variance = ratio * self.prompt_dispersion * prompts**2
+        ratio = of_prompts / own
+        variance = ratio * self.prompt_dispersion * own**2
         return (variance + self._generated_tokens**2) / held**2
 
     @property
