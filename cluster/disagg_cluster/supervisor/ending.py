@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 from contextlib import suppress
 
-from disagg_cluster.lifecycle.state import KILL, Presence
+from disagg_cluster.lifecycle.state import KILL, Presence, WorkerState
+from disagg_cluster.lifecycle.transitions import wanted_anew
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.worker_supervisor import WorkerSupervisor
 
@@ -31,6 +33,15 @@ async def wait_until_ended(one: WorkerSupervisor) -> None:
         killed, seconds = one.life.last_signal is KILL, _KILL_SECONDS
 
 
-def is_to_be_kept(entry: Entry) -> bool:
-    """Whether the next daemon must know of a worker that we leave to it."""
-    return entry.life.presence is not Presence.GONE or entry.life.paused_ns is not None
+def left_entry(entry: Entry, bound: Container[str], now_ns: int) -> Entry | None:
+    """The entry of a worker that we leave to the next daemon; None if that starts it afresh.
+
+    A worker in `bound` has a role, a drain or a move that its next start must respect: it is
+    started afresh too, but as one that the next daemon knows.
+    """
+    life = entry.life
+    if life.presence is not Presence.GONE or life.paused_ns is not None:
+        return entry
+    if entry.worker not in bound or life.state is WorkerState.STOPPED:
+        return None
+    return entry.model_copy(update={"life": wanted_anew(life, now_ns)})

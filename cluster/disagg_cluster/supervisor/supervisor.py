@@ -23,7 +23,7 @@ from disagg_cluster.lifecycle.state import (
     WorkerIdentity,
     WorkerState,
 )
-from disagg_cluster.supervisor.ending import is_to_be_kept, wait_until_ended
+from disagg_cluster.supervisor.ending import left_entry, wait_until_ended
 from disagg_cluster.supervisor.health.prober import Probe, Prober
 from disagg_cluster.supervisor.health.readiness import probe as probe_worker
 from disagg_cluster.supervisor.journal.journal import Journal
@@ -220,8 +220,8 @@ class Supervisor:
         present = (one.entry() for one in self._supervised if one.spec.name not in self._unadopted)
         entries = [*self._strays, *self._unadopted.values(), *present]
         if self._leaving:
-            # Without a process, only a pause is kept: the next daemon starts the others afresh.
-            entries = [e for e in entries if is_to_be_kept(e)]
+            bound, now_ns = self._journal.assignments.binding, self._context.clock()
+            entries = [left for e in entries if (left := left_entry(e, bound, now_ns))]
         self._journal.write(entries)
 
     def tag(self, worker: str) -> WorkerIdentity:

@@ -105,6 +105,13 @@ class Assignments(Section):
         """Whether there are none."""
         return not (self.roles or self.drained or self.move)
 
+    @property
+    def binding(self) -> frozenset[str]:
+        """The workers whose next start depends on them; a finished move binds none by itself."""
+        move = self.move
+        moving = () if move is None or move.step.final else (move.worker,)
+        return frozenset((*self.roles, *self.drained, *moving))
+
     def of(self, workers: Collection[str]) -> Assignments:
         """Return those that concern these workers."""
         roles = {name: role for name, role in self.roles.items() if name in workers}

@@ -13,15 +13,17 @@ from pathlib import Path
 import pytest
 
 from disagg_cluster.host.processes import procfs
+from disagg_cluster.lifecycle.reassignment.progress import Patience, Reassignment
 from disagg_cluster.lifecycle.state import Health, LaunchCommand, Lifecycle, Presence, WorkerState
 from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
 from disagg_cluster.supervisor.journal.journal import Journal
-from disagg_cluster.supervisor.journal.journal_text import Entry
+from disagg_cluster.supervisor.journal.journal_text import Assignments, Entry
 from disagg_cluster.supervisor.ownership import adoption
 from disagg_cluster.supervisor.ownership.adoption import FoundProcess
 from disagg_cluster.supervisor.process.child_process import start
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
+from disagg_exporter.model import Role
 from support.children import PYTHON, SERVER, STUBBORN, is_gone, wait_readable
 from support.supervisors import (
     BACKOFF,
@@ -317,6 +319,41 @@ def test_a_backoff_continues_after_a_supervisor_that_did_not_leave_cleanly(
 
     supervised([slow], crashes, journal=journal)
     supervised([slow], story, journal=journal, entries=left)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        Assignments(roles={"w": Role.PREFILL}),
+        Assignments(drained=("w",)),
+        Assignments(
+            move=Reassignment("m", "w", Role.DECODE, Role.PREFILL, 1, 1, Patience(), beyond=1)
+        ),
+    ],
+    ids=["role", "drain", "move"],
+)
+def test_a_worker_between_two_starts_keeps_role_drain_and_move_when_its_supervisor_leaves(
+    spec: Callable[..., WorkerSpec], journal: Written, bound: Assignments
+) -> None:
+    """It is started at once, with its crashes forgiven, as one without any of these is."""
+    slow = replace(QUICK, backoff_first_seconds=1000)
+    posts = [spec("raise SystemExit(1)", name=name, policy=slow) for name in ("w", "other")]
+
+    async def crashes(harness: RunningSupervisor) -> None:
+        assert {(await harness.until(BACKOFF)).worker for _ in posts} == {"w", "other"}
+        journal.assignments = bound
+        harness.left = True
+
+    supervised(posts, crashes, journal=journal)
+    successor = Written(journal._path)
+    [left] = successor.read()
+    assert (left.worker, left.life.consecutive_crashes, left.life.generation) == ("w", 0, 1)
+    assert successor.assignments == bound
+
+    async def story(harness: RunningSupervisor) -> None:
+        assert {(await harness.until(STARTING)).worker for _ in posts} == {"w", "other"}
+
+    supervised(posts, story, journal=successor, entries=[left])
 
 
 def test_a_failed_worker_stays_failed_under_the_next_supervisor(
