@@ -191,6 +191,7 @@ class DeviceLedger:
             engines = self.assignments.committed
             end_ns = min(target_ns, changes[0].since_ns) if changes else target_ns
             absent, end_ns = self._absences.at(self.watermark_ns, end_ns)
+            watched, end_ns = self.activity.watched(self.watermark_ns, end_ns)
             self.carry_over.close(engines)
             timelines = [
                 (name, timeline)
@@ -199,7 +200,7 @@ class DeviceLedger:
                 if self.device.gpu in assignment.of_rank(rank)
             ]
             intervals = cut(self.watermark_ns, end_ns, engines, timelines, absent=absent)
-            credits.extend(self._commit(intervals, engines))
+            credits.extend(self._commit(intervals, engines, watched=watched))
             self.watermark_ns = end_ns
         self.activity.drop_until(self.watermark_ns)
         return credits
@@ -232,7 +233,9 @@ class DeviceLedger:
             watts=self.energy.power.by_use(),
         )
 
-    def _commit(self, intervals: Intervals, engines: Mapping[str, Assignment]) -> Iterator[Credit]:
+    def _commit(
+        self, intervals: Intervals, engines: Mapping[str, Assignment], *, watched: bool
+    ) -> Iterator[Credit]:
         role = role_of(engines)
         unheld, active = self._unheld(intervals)
         held = dict.fromkeys(engines, (0, 0, 0)) | shared(intervals)
@@ -249,7 +252,6 @@ class DeviceLedger:
             owner = owner_of(engines[engine])
             parts[reason][Cell(role, Use.PREFILL, Reason.NONE, *owner)] += prefill_ns
             parts[reason][Cell(role, Use.DECODE, Reason.NONE, *owner)] += decode_ns
-        watched = self.activity.is_watched(int(intervals.edges_ns[-1]))
         owner, nobodys_ns = model_of(engines), 0
         for reason, length_ns in unheld.items():
             active_ns = min(active[reason], length_ns)

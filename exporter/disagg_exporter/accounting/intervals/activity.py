@@ -56,11 +56,18 @@ class ActivitySamples:
         self.kept: deque[ActivitySample] = deque()
         self._fresh_ns = fresh_ns
         self._sampled_before_ns = sampled_before_ns
+        self._added_ns: int | None = None
+        # Start and end of each gap between two samples above the watermark, in order.
+        self._gaps: deque[tuple[int, int]] = deque()
 
     def add(self, before_ns: int, t_ns: int, busy_ratio: float) -> None:
         """Add the busy ratio of a reading at `t_ns`; the one before it was at `before_ns`."""
         # After a gap in the readings the ratio says nothing about the gap.
-        self.kept.append(ActivitySample(max(before_ns, t_ns - SECOND_NS), t_ns, busy_ratio))
+        sample = ActivitySample(max(before_ns, t_ns - SECOND_NS), t_ns, busy_ratio)
+        if self._added_ns is not None and sample.start_ns - self._added_ns > self._fresh_ns:
+            self._gaps.append((self._added_ns, sample.start_ns))
+        self._added_ns = t_ns
+        self.kept.append(sample)
 
     @property
     def last_ns(self) -> int | None:
@@ -70,6 +77,19 @@ class ActivitySamples:
     def is_watched(self, at_ns: int) -> bool:
         """Return whether the activity at an instant is known."""
         return self.last_ns is not None and self.last_ns >= at_ns - self._fresh_ns
+
+    def watched(self, at_ns: int, end_ns: int) -> tuple[bool, int]:
+        """Return whether the activity at an instant is known, and until when that holds at most.
+
+        Later readings say nothing about a gap before them: the driver hung, or the daemon did.
+        """
+        if not self.is_watched(end_ns):
+            return False, end_ns
+        for from_ns, until_ns in self._gaps:
+            if until_ns > at_ns:
+                in_gap = from_ns <= at_ns
+                return not in_gap, min(end_ns, until_ns if in_gap else from_ns)
+        return True, end_ns
 
     def between(self, after_ns: int, until_ns: int) -> tuple[ActivitySample, ...]:
         """Return the samples that end in (after_ns, until_ns], in order."""
@@ -86,3 +106,5 @@ class ActivitySamples:
         """Drop the samples that end at or below the watermark."""
         while self.kept and self.kept[0].end_ns <= watermark_ns:
             self.kept.popleft()
+        while self._gaps and self._gaps[0][1] <= watermark_ns:
+            self._gaps.popleft()

@@ -6,7 +6,7 @@ import pytest
 
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices.source import pseudo_device
-from disagg_exporter.model import Assignment, EngineState, Phase, Reason, Role, Use
+from disagg_exporter.model import Assignment, EngineState, Method, Phase, Reason, Role, Use
 from disagg_exporter.steps.rows import rows_of
 from support.accounting import NodeAccounting, StepReporter, ns
 
@@ -399,6 +399,31 @@ def test_a_device_without_readings_and_engines_is_unobserved() -> None:
 
     assert accounting.seconds() == {"unobserved": 10}
     assert accounting.reasons(Use.UNOBSERVED) == {Reason.NO_READING: 10}
+
+
+@pytest.mark.parametrize("hung", ["driver", "daemon"])
+@pytest.mark.parametrize("engine", [False, True], ids=["no engine", "engine"])
+def test_a_gap_in_the_readings_of_a_busy_device_is_unobserved_whatever_hung(
+    hung: str, engine: bool
+) -> None:
+    """A6: from 30 to 69 nothing was read; what is read later says nothing about it."""
+    accounting = NodeAccounting()
+    if engine:
+        accounting.engine(role=Role.DECODE)
+        accounting.use(Method.ROLE, 0)
+    accounting.activity(0, 30, 1.0)
+    since = 0.0
+    for now in (*range(1, 31), *(range(31, 70) if hung == "driver" else ()), 71, *range(72, 91)):
+        if now == 71:
+            accounting.activity(70, 90, 1.0)
+        accounting.window(since, now, 0.0, method=Method.ROLE)
+        since = now
+        accounting.advance(now)
+
+    seconds = accounting.seconds()
+    known = Reason.NO_RECORD if engine else Reason.NO_READING
+    assert (accounting.unbalanced(), seconds.get("idle", 0.0) < 0.2) == ([], True)
+    assert accounting.reasons(Use.UNOBSERVED) == {known: pytest.approx(39.0, abs=0.2)}
 
 
 def test_lost_records_are_restored_from_the_running_totals() -> None:
