@@ -52,6 +52,10 @@ def _objections(
         yield ControlRefusal(RefusalReason.FIXED_ROLE, why, way_out)
     if found := _busy_refusal(worker, "reassign"):
         yield found
+    if worker.drained:
+        # Whoever drained it wants it to get no requests; a move would end that unasked.
+        way_out = f"disagg-node resume {name}, then reassign it"
+        yield ControlRefusal(RefusalReason.DRAINED, f"{name} is drained", way_out)
     if worker.state is not WorkerState.READY:
         why = f"{name} is {worker.state}: {worker.reason}"
         way_out = "wait until it is ready"

@@ -179,7 +179,6 @@ class Reassigner:
         policy = self._spec_in_role(self._workers[verb.worker], verb.role).policy
         drain_seconds = policy.drain_seconds if verb.drain_seconds is None else verb.drain_seconds
         start_seconds = policy.drain_seconds + policy.stop_seconds + policy.start_seconds
-        self._drained.pop(verb.worker, None)
         self._set(
             Reassignment(
                 request_id,

@@ -180,6 +180,15 @@ def test_changes_are_allowed_after_a_move_has_ended() -> None:
         assert orders(TO_PREFILL, move=moved).workers == ("d0",)
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_drained_worker_is_not_moved_because_it_would_get_requests_again(dry_run: bool) -> None:
+    """A planner would even prefer it: it has the fewest requests."""
+    drained, move = replace(D0, drained=True, idle=True), replace(TO_PREFILL, dry_run=dry_run)
+
+    assert refusal(move, P0, drained, D1) == "d0 is drained"
+    assert way_out(move, P0, drained, D1) == "disagg-node resume d0, then reassign it"
+
+
 def test_a_drain_is_ended_by_a_resume() -> None:
     assert orders(DrainWorker("d0")).workers == ("d0",)
     drained = replace(D0, drained=True, idle=True)
