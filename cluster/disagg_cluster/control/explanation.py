@@ -52,8 +52,8 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
         sentences.append(f"it is drained by hand: {gets}; {worker.left_text}; {ends}")
     if worker.file_role and worker.file_role != worker.role:
         sentences.append(
-            f"it is a {worker.role} worker because it was reassigned; the node file says "
-            f"{worker.file_role}, which holds again once it was stopped"
+            f"it is a {worker.role} worker, as it was reassigned or as the file was when it began; "
+            f"the node file says {worker.file_role}, which holds once it was stopped"
         )
     sentences.extend(_routing(worker, node))
     sentences.extend(

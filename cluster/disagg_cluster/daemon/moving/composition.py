@@ -114,6 +114,7 @@ class Moving:
 
     def happened(self) -> None:
         """Report that a worker has changed."""
+        self._set_router_engines()
         self.reassigner.happened()
         if self.membership is not None:
             self.membership.check_now()
@@ -130,13 +131,16 @@ class Moving:
 
     def _changed(self) -> None:
         """Update router and clients after a change of a worker's role or routing."""
-        if self._router is not None and self._config.router is not None:
-            moved = [in_role(w, self.reassigner.role_of(w.name)) for w in self._config.workers]
-            config = self._config.model_copy(update={"workers": tuple(moved)})
-            self._router.set_engines(router_engines(config, self._config.router))
+        self._set_router_engines()
         if self.membership is not None:
             self.membership.check_now()
         self._report()
+
+    def _set_router_engines(self) -> None:
+        if self._router is not None and self._config.router is not None:
+            moved = [in_role(w, self._workers.tag(w.name).role) for w in self._config.workers]
+            config = self._config.model_copy(update={"workers": tuple(moved)})
+            self._router.set_engines(router_engines(config, self._config.router))
 
     def _membership_changed(self) -> None:
         self.reassigner.happened()
@@ -167,12 +171,15 @@ class Moving:
         return (*here, *elsewhere)
 
     def _member(self, router: Router, worker: Worker) -> Member | None:
-        role = self.reassigner.routed_role(worker.name)
         supervisor = self._workers.supervisor
-        if role not in ROLES or supervisor is None or not _serves(supervisor.life(worker.name)):
+        if supervisor is None or not _serves(supervisor.life(worker.name)):
             return None
-        moved = in_role(worker, role)
-        return Member(worker.url, role, worker.model_name, bootstrap_port(router, moved))
+        # The node file may give it another role or model at its next start than it serves now.
+        serves = supervisor.tag(worker.name)
+        if serves.role not in ROLES or not self.reassigner.gets_requests(worker.name):
+            return None
+        moved = in_role(worker, serves.role)
+        return Member(worker.url, serves.role, serves.model_name, bootstrap_port(router, moved))
 
 
 def _serves(life: Lifecycle) -> bool:

@@ -147,14 +147,14 @@ class Reassigner:
             return move.assigned_role
         return self._roles.get(worker, self._workers[worker].role)
 
-    def routed_role(self, worker: str) -> Role | None:
-        """The role in which the router is to send a worker requests; None if it is to get none."""
+    def gets_requests(self, worker: str) -> bool:
+        """Whether the router is to send a worker requests, in the role that it serves."""
         if worker in self._drained:
-            return None
+            return False
         move = self._move
-        if move is not None and move.worker == worker and not move.step.final:
-            return move.routed_as
-        return self.role_of(worker)
+        if move is None or move.worker != worker or move.step.final:
+            return True
+        return move.routed_as is not None
 
     def constraints(self) -> RoleConstraints:
         """The facts besides the workers that decisions about roles need."""
@@ -170,7 +170,8 @@ class Reassigner:
             self._workers[worker].role.value,
             routed.value if routed else "",
             since_ns is not None,
-            since_ns is not None and self._observer.is_idle(worker, self.role_of(worker), since_ns),
+            since_ns is not None
+            and self._observer.is_idle(worker, self._served_role(worker), since_ns),
         )
 
     def begin(self, verb: ReassignWorker, request_id: str) -> None:
@@ -183,7 +184,7 @@ class Reassigner:
             Reassignment(
                 request_id,
                 verb.worker,
-                self.role_of(verb.worker),
+                self._served_role(verb.worker),
                 verb.role,
                 now_ns,
                 now_ns,
@@ -280,6 +281,11 @@ class Reassigner:
         self._write()
         self._tally.record(before, move)
         self._changed()
+
+    def _served_role(self, worker: str) -> Role:
+        """The role of its process; since that began, the node file may have given it another."""
+        assert self._supervisor is not None
+        return self._supervisor.tag(worker).role
 
     def _assign(self, name: str) -> None:
         """Set the worker's role for its next start."""

@@ -208,8 +208,8 @@ def test_an_explanation_names_drains_pauses_and_roles_that_differ_from_the_file(
         "d0 has been ready for 0s",
         "it has been paused for 3s",
         "it is drained by hand",
-        "it is a decode worker because it was reassigned; the node file says prefill, which holds "
-        "again once it was stopped",
+        "it is a decode worker, as it was reassigned or as the file was when it began; the node "
+        "file says prefill, which holds once it was stopped",
         "the router sends it no requests",
         "it was started again after a crash 2 times",
     ]

@@ -24,7 +24,7 @@ from disagg_cluster.lifecycle.reassignment.progress import (
     SwitchAnswer,
     WorkerSight,
 )
-from disagg_cluster.lifecycle.state import RestartRequested, WorkerState
+from disagg_cluster.lifecycle.state import RestartRequested, WorkerIdentity, WorkerState
 from disagg_cluster.nodefile import from_mapping
 from disagg_cluster.supervisor.journal.journal_text import NO_ASSIGNMENTS, Assignments, Entry
 from disagg_cluster.supervisor.supervisor import Supervisor
@@ -122,6 +122,9 @@ class Node:
         self.did.append(f"restarts {worker} as {self.specs[worker]}")
         self.sight = replace(self.sight, restarting=True)
 
+    def tag(self, worker: str) -> WorkerIdentity:
+        return WorkerIdentity(role=self.sight.role if worker == "d0" else self.specs[worker])
+
     def retag(self, worker: str, role: Role) -> None:
         self.did.append(f"retags {worker} {role}")
         self.sight = replace(self.sight, role=role)
@@ -199,6 +202,18 @@ def test_a_worker_moved_back_to_its_file_role_has_no_assignment(node: Node) -> N
 
     assert node.see(phase_seconds=((2.0, 2.0),)) is MoveStep.DONE
     assert node.assignments.roles == {}
+
+
+def test_a_move_begins_in_the_role_that_a_worker_serves_whatever_the_file_says_now(
+    node: Node,
+) -> None:
+    """An adopted engine keeps its role until its next start."""
+    node.see(role=Role.PREFILL)
+
+    node.reassigner.begin(ReassignWorker("d0", Role.DECODE), "r")
+
+    assert node.reassigner.move is not None
+    assert node.reassigner.move.from_role is Role.PREFILL
 
 
 def test_a_move_without_effect_is_rolled_back_and_counted(node: Node) -> None:
@@ -288,14 +303,14 @@ def test_role_constraints_follow_the_latest_node_file() -> None:
 
 def test_a_drained_worker_is_not_routed_until_it_is_resumed(node: Node) -> None:
     node.reassigner.drain("d0")
-    assert node.reassigner.routed_role("d0") is None
+    assert not node.reassigner.gets_requests("d0")
     assert node.assignments.drained == ("d0",)
     node.begin("d0")
     assert node.reassigner.routing_of("d0").drained
 
     node.reassigner.end_drain("d0")
 
-    assert node.reassigner.routed_role("d0") is Role.DECODE
+    assert node.reassigner.gets_requests("d0")
     assert node.assignments == NO_ASSIGNMENTS
 
 
