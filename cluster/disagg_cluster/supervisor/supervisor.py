@@ -30,6 +30,7 @@ from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership import adoption
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
+from disagg_cluster.supervisor.ownership.device_holder import device_holder
 from disagg_cluster.supervisor.process.family import Descendants
 from disagg_cluster.supervisor.process.retries import DescriptorReserve, SupervisionHealth
 from disagg_cluster.supervisor.worker_spec import (
@@ -102,6 +103,7 @@ class Supervisor:
             groups=self._groups,
             worked_ns=worked_ns,
             on_failure=on_failure,
+            device_holder=self._device_holder,
         )
         self._log = log
         self._descendants = Descendants(is_subreaper())
@@ -302,6 +304,9 @@ class Supervisor:
         """Return the status of supervision itself."""
         self._reserve.refill()
         return (self._supervision.status(), *self._groups.collectors())
+
+    def _device_holder(self, spec: WorkerSpec) -> str:
+        return device_holder(spec.name, spec.gpus, self.snapshots(), self._strays)
 
     async def _close(self) -> None:
         for one in self._supervised:

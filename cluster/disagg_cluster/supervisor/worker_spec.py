@@ -127,7 +127,8 @@ class SupervisorContext:
     `worked_ns` returns an instant at or after which a worker finished a step or a request, None if
     none is known. `supervision` records actions that failed, `reserve` provides descriptors when
     none are left, `groups` makes control groups, `scan` lists all processes once for several
-    workers. `on_failure` receives failures.
+    workers. `on_failure` receives failures. `device_holder` names another process of ours on the
+    GPUs of a worker that is about to start; empty if there is none.
     """
 
     on_change: OnChange
@@ -146,13 +147,14 @@ class SupervisorContext:
     worked_ns: Callable[[str], int | None]
     on_failure: OnFailure
     scan: SharedScan = field(default_factory=SharedScan)
+    device_holder: Callable[[WorkerSpec], str] = lambda _spec: ""
 
 
 def start_or_adopt(spec: WorkerSpec, context: SupervisorContext) -> ChildProcess:
     """Start a worker's process, or adopt one of its own that the journal does not name.
 
     Raises:
-        StartError: It cannot be started, or another process listens on its port.
+        StartError: It cannot be started, or another process has its port or one of its GPUs.
     """
     command, target = spec.command, spec.target
     held = port_holder(target.host, target.port, masked_arguments)
@@ -164,6 +166,8 @@ def start_or_adopt(spec: WorkerSpec, context: SupervisorContext) -> ChildProcess
             "%s: %s; it is its own and is adopted, not started a second time", spec.name, held
         )
         return found.child
+    if holder := context.device_holder(spec):
+        raise StartError(holder, refused=True)
     environment = {
         **context.child_environment(command.env),
         WORKER_MARK: str(spec.log_path),

@@ -14,7 +14,14 @@ import pytest
 
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.reassignment.progress import Patience, Reassignment
-from disagg_cluster.lifecycle.state import Health, LaunchCommand, Lifecycle, Presence, WorkerState
+from disagg_cluster.lifecycle.state import (
+    Health,
+    LaunchCommand,
+    Lifecycle,
+    Presence,
+    RestartRequested,
+    WorkerState,
+)
 from disagg_cluster.supervisor.health.readiness import ProbeResult, ProbeTarget
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.journal.journal_text import Assignments, Entry
@@ -319,6 +326,44 @@ def test_a_backoff_continues_after_a_supervisor_that_did_not_leave_cleanly(
 
     supervised([slow], crashes, journal=journal)
     supervised([slow], story, journal=journal, entries=left)
+
+
+def test_no_worker_is_started_on_a_gpu_where_an_adopted_one_still_runs(
+    spec: Callable[..., WorkerSpec], journal: Written
+) -> None:
+    """The node file has exchanged them: it waits, without a crash, until that is restarted."""
+    before = replace(spec(name="a"), gpus=("g1",))
+    pids = leave_ready([before], journal)
+    moved, new = replace(before, gpus=("g2",)), replace(spec(name="b"), gpus=("g1",))
+
+    async def story(harness: RunningSupervisor) -> None:
+        refused = await harness.until(BACKOFF, "b")
+        assert "a still runs on g1: disagg-node restart a moves it" in refused.why
+        assert harness.supervisor.pid("a") == pids["a"]
+        harness.supervisor.handle("a", RestartRequested())
+        await harness.until(READY, "b")
+        assert harness.supervisor.tag("a").gpus == ("g2",)
+        assert harness.supervisor.life("b").crashes_ns == ()
+
+    supervised([moved, new], story, journal=journal, entries=journal.read())
+
+
+def test_no_worker_is_started_on_a_gpu_of_one_that_the_node_file_no_longer_names(
+    spec: Callable[..., WorkerSpec], journal: Written
+) -> None:
+    pids = leave_ready([replace(spec(name="a"), gpus=("g1",))], journal)
+
+    async def story(harness: RunningSupervisor) -> None:
+        refused = await harness.until(BACKOFF, "b")
+        assert (
+            f"a still runs on g1, though the node file no longer names it: end pid {pids['a']}"
+            in (refused.why)
+        )
+        os.killpg(pids["a"], signal.SIGKILL)
+        await harness.until(READY, "b")
+
+    new = replace(spec(name="b"), gpus=("g1",))
+    supervised([new], story, journal=journal, entries=journal.read())
 
 
 @pytest.mark.parametrize(
