@@ -163,7 +163,9 @@ class Moving:
         """The engines that the router should have now."""
         router = self._config.router
         assert router is not None
-        here = filter(None, map(partial(self._member, router), self._config.workers))
+        here = tuple(filter(None, map(partial(self._member, router), self._config.workers)))
+        if self.membership is not None:
+            self.membership.add_owned([member.url for member in here])
         models = {worker.model_name for worker in self._config.workers}
         model = models.pop() if len(models) == 1 else ""
         away = ((Role.PREFILL, router.prefill), (Role.DECODE, router.decode))
@@ -174,12 +176,12 @@ class Moving:
         supervisor = self._workers.supervisor
         if supervisor is None or not _serves(supervisor.life(worker.name)):
             return None
-        # The node file may give it another role or model at its next start than it serves now.
+        # The node file may give it another address, role or model at its next start.
         serves = supervisor.tag(worker.name)
         if serves.role not in ROLES or not self.reassigner.gets_requests(worker.name):
             return None
         moved = in_role(worker, serves.role)
-        return Member(worker.url, serves.role, serves.model_name, bootstrap_port(router, moved))
+        return Member(serves.url, serves.role, serves.model_name, bootstrap_port(router, moved))
 
 
 def _serves(life: Lifecycle) -> bool:

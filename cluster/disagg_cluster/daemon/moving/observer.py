@@ -60,7 +60,6 @@ class MoveObserver:
     def set_config(self, config: NodeConfig) -> None:
         """Use the workers of this node file from now on."""
         self._config = config
-        self._urls = {worker.name: worker.url for worker in config.workers}
 
     def of(
         self, move: Reassignment, answer: tuple[SwitchAnswer, str], *, asked: bool
@@ -97,7 +96,7 @@ class MoveObserver:
     def routed_as(self, worker: str) -> Role | None:
         """The role in which the router sends a worker requests; None if none or unknown."""
         present = self._membership.present if self._membership is not None else None
-        return None if present is None else present.get(self._urls[worker])
+        return None if present is None else present.get(self._workers.tag(worker).url)
 
     def is_idle(self, worker: str, role: Role, since_ns: int) -> bool:
         """Whether it has no request, none is on its way, and no decode engine fetches from it.
@@ -110,7 +109,7 @@ class MoveObserver:
         if self._membership is not None and self._membership.present is None:
             # Whether the router still sends it requests is unknown.
             return False
-        pending, pending_ns = self._pending(self._urls[worker])
+        pending, pending_ns = self._pending(self._workers.tag(worker).url)
         if not is_idle(self._page_of(worker), since_ns, pending, pending_ns):
             return False
         if role is not Role.PREFILL:

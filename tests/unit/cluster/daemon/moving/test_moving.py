@@ -9,16 +9,15 @@ from typing import Any, cast
 from disagg_cluster.daemon.moving.composition import Moving, RouterAccess
 from disagg_cluster.lifecycle.state import Lifecycle, WorkerIdentity, WorkerState
 from disagg_cluster.nodefile import from_mapping
+from disagg_cluster.switching.members import membership_changes
 from disagg_exporter.model import Phase, Role, RouterEngine
 from support.children import PYTHON
 
 READY = Lifecycle(state=WorkerState.READY)
 
 
-def moving(
-    serves: dict[str, WorkerIdentity], shown: list[tuple[RouterEngine, ...]]
-) -> tuple[Moving, Any]:
-    """Return the moves of a node whose processes serve so, and its configuration."""
+def moving(serves: dict[str, WorkerIdentity], shown: list[tuple[RouterEngine, ...]]) -> Moving:
+    """Return the moves of a node whose processes serve so."""
     roles = {"p0": "prefill", "p1": "prefill", "d0": "decode"}
     workers = [
         {"name": name, "engine": "standin", "role": role, "model": "m", "port": 9000 + n}
@@ -28,7 +27,7 @@ def moving(
     config = from_mapping({"devices": "cpu", "workers": workers, "router": router}, "test")
     supervisor = SimpleNamespace(tag=serves.__getitem__, life=lambda _name: READY)
     access = RouterAccess(lambda: 1, lambda: None, shown.append)
-    whole = Moving(
+    return Moving(
         config,
         cast(Any, None),
         cast(Any, None),
@@ -41,25 +40,39 @@ def moving(
         changed=lambda: None,
         log=logging.getLogger(__name__),
     )
-    return whole, config
+
+
+def test_an_adopted_engine_is_reached_where_it_listens_until_it_is_started_elsewhere() -> None:
+    """The file gives d0 another port: nothing listens there before its next start."""
+    old, new = (WorkerIdentity(role=Role.DECODE, port=port) for port in (7000, 9002))
+    serves = dict.fromkeys(("p0", "p1"), WorkerIdentity(role=Role.PREFILL)) | {"d0": old}
+    whole = moving(serves, [])
+    membership = whole.membership
+    assert membership is not None
+    assert old.url in {member.url for member in whole._members()}
+
+    serves["d0"] = new
+
+    desired, present = whole._members(), {old.url: Role.DECODE}
+    changes = membership_changes(desired, membership._ours, present)
+    assert changes.leave == (old.url,)
+    assert new.url in {member.url for member in changes.join}
 
 
 def test_an_adopted_engine_gets_requests_of_the_role_that_it_serves_not_of_the_file() -> None:
     """The file made p1 a prefill worker of n; its process was started as decode of m."""
-    served = WorkerIdentity(role=Role.DECODE, model_name="m")
-    prefill = WorkerIdentity(role=Role.PREFILL, model_name="n")
+    serves = {
+        "p0": WorkerIdentity(role=Role.PREFILL, model_name="n", port=9000),
+        "p1": WorkerIdentity(role=Role.DECODE, model_name="m", port=9001),
+        "d0": WorkerIdentity(role=Role.DECODE, model_name="m", port=9002),
+    }
     shown: list[tuple[RouterEngine, ...]] = []
-    whole, config = moving({"p0": prefill, "p1": served, "d0": served}, shown)
+    whole = moving(serves, shown)
 
     given = {member.url: (member.role, member.model_name) for member in whole._members()}
     whole.happened()
 
-    urls = {worker.name: worker.url for worker in config.workers}
-    assert given == {
-        urls["p0"]: (Role.PREFILL, "n"),
-        urls["p1"]: (Role.DECODE, "m"),
-        urls["d0"]: (Role.DECODE, "m"),
-    }
+    assert given == {each.url: (each.role, each.model_name) for each in serves.values()}
     assert {each.name: each.phase for each in shown[-1]} == {
         "p0": Phase.PREFILL,
         "p1": Phase.DECODE,

@@ -56,12 +56,15 @@ class Seen:
         config = from_mapping({"devices": "cpu", "workers": workers}, "test")
         self.observer = MoveObserver(
             config,
-            cast(Any, SimpleNamespace(supervisor=self)),
+            cast(Any, SimpleNamespace(supervisor=self, tag=self.tag)),
             self.pages.get,
             lambda: self.snapshot,
             lambda _url: (None, 0),
             self.router,
         )
+
+    def tag(self, worker: str) -> WorkerIdentity:
+        return WorkerIdentity(port=8000 + list(ROLES).index(worker))
 
     def snapshots(self) -> list[Any]:
         return [
@@ -131,6 +134,15 @@ def test_no_engine_is_idle_while_the_engines_of_the_router_are_unknown() -> None
     assert not seen.observer.is_idle("d0", Role.DECODE, S)
     router.present = {}
     assert seen.observer.is_idle("d0", Role.DECODE, S)
+
+
+def test_an_adopted_engine_is_sought_at_the_router_where_it_listens() -> None:
+    """Not where the node file lets its next process listen: a move would cut its requests."""
+    seen = Seen()
+    listens, will_listen = seen.tag("d0").url, "http://127.0.0.1:9002"
+    seen = Seen(router=SimpleNamespace(present={listens: Role.DECODE, will_listen: Role.PREFILL}))
+
+    assert seen.observer.routed_as("d0") is Role.DECODE
 
 
 def test_foreign_processes_are_named_only_if_they_hold_much_gpu_memory() -> None:
