@@ -19,6 +19,12 @@ from disagg_exporter.roles.evidence.types import Verdict
 
 INTERVAL_SECONDS = 2.0
 
+KEPT_SECONDS = 30.0
+"""How long what a finder last observed is kept while its scans fail, as without a descriptor.
+
+An engine that counts as gone loses its account and the sockets of its steps.
+"""
+
 _log = logging.getLogger("disagg_node")
 
 
@@ -60,6 +66,8 @@ class DiscoveryLoop:
         self._registry = registry
         self._interval_seconds = interval_seconds
         self._resolver = RoleResolver()
+        # When each finder last observed anything, and what.
+        self._observed: dict[Finder, tuple[float, Scan]] = {}
         self._health = {
             finder.finder: CollectorHealth(
                 f"discovery:{finder.finder}",
@@ -117,13 +125,20 @@ class DiscoveryLoop:
         return tuple(map(self._scan_with, self._finders))
 
     def _scan_with(self, finder: EngineFinder) -> Scan:
-        """Return a finder's scan; a failure, which any process may provoke, stops no other one."""
-        scan = Scan()
+        """Return a finder's scan; a failure, which any process may provoke, stops no other one.
+
+        While its scans fail, what it observed last is returned for `KEPT_SECONDS`.
+        """
+        scan, now_seconds = Scan(failed=True), time.monotonic()
         with self._health[finder.finder].round() as problems:
             scan = finder.scan()
             if scan.lost:
                 problems[""] = scan.lost
-        return scan
+        if not scan.failed:
+            self._observed[finder.finder] = now_seconds, scan
+            return scan
+        at_seconds, last = self._observed.get(finder.finder, (now_seconds, scan))
+        return last if now_seconds - at_seconds < KEPT_SECONDS else scan
 
     def _resolve_roles(
         self, candidates: Sequence[Candidate], peers: Sequence[KnownPeer]

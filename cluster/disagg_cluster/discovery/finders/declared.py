@@ -108,7 +108,8 @@ class DynamoFinder:
             endpoints = list(self._read("v1/instances"))
         except OSError as error:
             why = f"{error.filename}: {error.strerror}"
-            return Scan(lost=f"{why}: Dynamo's workers are found without their registration")
+            lost = f"{why}: Dynamo's workers are found without their registration"
+            return Scan(lost=lost, failed=True)
         try:
             cards = {_worker(card): card for card in self._read("v1/mdc")}
         except OSError:

@@ -91,7 +91,7 @@ class ProcessFinder:
             table = self._table.read()
         except OSError as error:
             lost = f"the processes of this host cannot be listed: {error.strerror}"
-            return Scan(lost=lost)
+            return Scan(lost=lost, failed=True)
         on_gpu: dict[int, list[str]] = {}
         for reading in self._readings():
             for pid in reading.pids:

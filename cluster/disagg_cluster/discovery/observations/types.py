@@ -145,10 +145,14 @@ class FoundEngine(EngineFacts):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What one finder observed in one scan; `lost` says what could not be observed and why."""
+    """What one finder observed in one scan; `lost` says what could not be observed and why.
+
+    `failed`: it could observe nothing at all, so what it observed before may still be there.
+    """
 
     observations: tuple[Observation, ...] = ()
     lost: str = ""
+    failed: bool = False
 
 
 MAX_NAME = 63

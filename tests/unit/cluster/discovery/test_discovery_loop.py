@@ -47,6 +47,23 @@ class FixedFinder:
         return Scan(self._observations)
 
 
+class Failing(FixedFinder):
+    """A finder that can list nothing from its second scan on, as without free descriptors."""
+
+    def __init__(self, *observations: Observation, raises: bool) -> None:
+        super().__init__(*observations)
+        self._raises = raises
+        self._scans = 0
+
+    def scan(self) -> Scan:
+        self._scans += 1
+        if self._scans == 1:
+            return super().scan()
+        if self._raises:
+            raise OSError(24, "Too many open files")
+        return Scan(lost="the processes of this host cannot be listed", failed=True)
+
+
 def server(markers: Markers) -> Observation:
     return Observation(
         finder=Finder.PROCESSES,
@@ -104,6 +121,21 @@ def test_a_finder_that_fails_hides_nothing_of_the_others(
     }
     assert [why for why in scout.lost() if "ValueError" in why]
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_engines_stay_for_a_while_when_a_scan_observes_nothing(
+    raises: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their accounts, and the sockets of their steps, are not to end for want of a descriptor."""
+    with caplog.at_level(logging.INFO):
+        scout, found = after_some_looks(Failing(server(Markers()), raises=raises))
+
+    assert (found, "disappeared" in caplog.text) == (["vllm-1"], False)
+    assert [status.success for status in scout.collectors()] == [False]
+
+    monkeypatch.setattr("disagg_cluster.discovery.discovery_loop.KEPT_SECONDS", 0.0)
+    assert after_some_looks(Failing(server(Markers()), raises=raises))[1] == []
 
 
 def test_engines_launched_during_a_scan_are_not_found() -> None:
