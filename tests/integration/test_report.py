@@ -32,10 +32,12 @@ from support.browser import CONTRAST, chromium
 
 pytestmark = pytest.mark.prometheus
 
-MINUTE, HOUR = 60, 3600
+MINUTE, HOUR, DAY = 60, 3600, 86_400
 SINCE = 36 * HOUR
 BUCKET = 900
 GAP_HOURS = 3
+SHORT = {"young": 30, "brief": 20}
+"""Clusters that ran for so many minutes: until now, and in the middle of an hour of this day."""
 GPUS = {"prefill": 2.0, "decode": 3.0, "idle": 2.5, "unattributed": 0.5}
 
 
@@ -82,6 +84,17 @@ def url(now: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         Past(HOURLY[SHOWBACK], old | whose, steady(2.0)),
         Past(SHOWBACK, old | whose, lambda at: 2.0 if at > now - 12 * HOUR else None),
     ]
+    first = {"young": now - 30 * MINUTE, "brief": now // HOUR * HOUR - 3 * HOUR + 5 * MINUTE}
+    for cluster, minutes in SHORT.items():
+        lived = range(first[cluster], first[cluster] + minutes * MINUTE)
+        past += [
+            Past(
+                rule,
+                {"cluster": cluster, "role": "decode", "phase": "decode"},
+                lambda at, lived=lived, value=value: value if at - 1 in lived else None,
+            )
+            for rule, value in ((SPLIT, 2.0), (SHOWBACK, 2.0), (TOKENS, 1000.0), (ENERGY, 700.0))
+        ]
     alert = {"alertname": "DisaggWorkerDown", "severity": "ticket", "node": "gpu-7"}
     begun, ended = now - 10 * HOUR, now - 8 * HOUR
     past.append(
@@ -138,7 +151,8 @@ def test_all_clusters_are_summed_unless_one_is_selected(url: str, now: int) -> N
     east = report_of(Reader(url, "east").read(period), "east", None)
 
     more = all_of_them.gpu_hours["decode"] - east.gpu_hours["decode"]
-    assert more == pytest.approx((100.0 + 2.0) * (36 - GAP_HOURS), rel=1e-6)
+    others = (100.0 + 2.0) * (36 - GAP_HOURS) + 2.0 * sum(SHORT.values()) / 60
+    assert more == pytest.approx(others, rel=1e-6)
 
 
 def test_hourly_means_of_older_rules_are_used_where_nothing_else_is_recorded(
@@ -149,6 +163,19 @@ def test_hourly_means_of_older_rules_are_used_where_nothing_else_is_recorded(
 
     assert history.hourly == {SHOWBACK}
     assert account.gpu_hours["decode"] == pytest.approx(2.0 * (36 - GAP_HOURS), rel=1e-6)
+
+
+@pytest.mark.parametrize(("cluster", "since"), [("young", HOUR), ("brief", 7 * DAY)])
+def test_a_cluster_of_some_minutes_has_its_tokens_and_energy(
+    url: str, now: int, cluster: str, since: int
+) -> None:
+    """In buckets of a minute, each with one sample; and in an hour whose second half has none."""
+    minutes, period = SHORT[cluster], period_until(now, since)
+    report = report_of(Reader(url, cluster).read(period), cluster, None)
+
+    assert report.gpu_hours["decode"] == pytest.approx(2.0 * minutes / 60, rel=1e-6)
+    assert report.energy_kilowatt_hours == {"decode": pytest.approx(0.7 * minutes / 60, rel=1e-6)}
+    assert report.accounts[0].tokens["decode"] == pytest.approx(60_000 * minutes, rel=1e-6)
 
 
 def test_an_unknown_cluster_is_an_error_that_names_it(url: str, now: int) -> None:

@@ -115,7 +115,7 @@ class Reader:
         counts = self._buckets("max(count_over_time({}))", rule, period)
         if not counts or not counts[0].values:
             return None
-        every_seconds = self._interval(self._selector(rule), counts[0])
+        every_seconds = self._interval(self._selector(rule), counts[0], period)
         if every_seconds is None:
             return None
         by = ", ".join(labels)
@@ -141,11 +141,19 @@ class Reader:
         ends = (period.ends[0], period.end_seconds, period.bucket_seconds)
         return self._range(expr.format(samples), *ends)
 
-    def _interval(self, selector: str, counts: Samples) -> float | None:
-        """Return the rule's evaluation interval, by the fullest bucket; None for one sample."""
-        fullest = max(counts.values, key=lambda value: value[1])[0]
-        window = f"{selector}[{_INTERVAL_SPAN_SECONDS}s]"
-        stored = self._prometheus.query_samples(window, fullest)
+    def _interval(self, selector: str, counts: Samples, period: Period) -> float | None:
+        """Return the rule's evaluation interval, by the fullest half hour; None for one sample."""
+        span = _INTERVAL_SPAN_SECONDS
+        ends = (period.ends[0], period.end_seconds, period.bucket_seconds)
+        if period.bucket_seconds > span:
+            end = int(_fullest(counts))
+            ends = (end - period.bucket_seconds + span, end, span)
+        window = f"{selector}[{span}s]"
+        # Buckets of a minute hold a sample each, and the first has none before it.
+        halves = self._range(f"max(count_over_time({window}))", *ends)
+        if not halves:
+            return None
+        stored = self._prometheus.query_samples(window, _fullest(halves[0]))
         longest = max((each.values for each in stored), key=len, default=())
         times = [t for t, _ in longest]
         gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
@@ -168,6 +176,11 @@ class Reader:
         if self._range(f"count({self._selector('disagg_build_info')})", *ends):
             return f"{head}: it scrapes nodes, so load our rules (`disagg-node rules export DIR`)"
         return f"{head}, and scrapes no such node of ours: see docs/bare-metal.md"
+
+
+def _fullest(counts: Samples) -> float:
+    """Return the end of the window with the most samples."""
+    return max(counts.values, key=lambda value: value[1])[0]
 
 
 def _placed(found: Samples, ends: Sequence[int], weight: float) -> tuple[float | None, ...]:
