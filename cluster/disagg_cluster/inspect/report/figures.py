@@ -50,7 +50,7 @@ class Account:
     model_name: str
     namespace: str
     gpu_hours: Mapping[str, float]
-    tokens: Mapping[str, float]
+    tokens: Mapping[str, float | None]
     kilowatt_hours: float | None
     cost: float | None
 
@@ -205,7 +205,7 @@ def _accounts(
                 model,
                 namespace,
                 hours,
-                {p: tokens.get((model, namespace, p), 0.0) for p in ("prefill", "decode")},
+                {p: tokens.get((model, namespace, p)) for p in ("prefill", "decode")},
                 None if joules is None else joules / KWH_JOULES,
                 cost,
             )

@@ -54,8 +54,10 @@ def amount(value: float | None, currency: str | None) -> str:
     return f"{value:,.0f} {currency}" if abs(value) >= 100 else f"{value:,.2f} {currency}"
 
 
-def count(value: float) -> str:
+def count(value: float | None) -> str:
     """Return a token count: thousands, millions, billions."""
+    if value is None:
+        return ABSENT
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:.2f} {unit}"

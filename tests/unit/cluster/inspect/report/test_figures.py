@@ -6,7 +6,7 @@ import pytest
 
 from disagg_cluster.inspect.report.coverage import incidents
 from disagg_cluster.inspect.report.figures import GpuHourPrice, report_of
-from disagg_cluster.inspect.report.past import COST, ENERGY, IDLE, SHOWBACK, SPLIT, Firing
+from disagg_cluster.inspect.report.past import COST, ENERGY, IDLE, SHOWBACK, SPLIT, TOKENS, Firing
 from support.histories import ALERT, PERIOD, curve, four_hours
 
 COVERED = (1.0, 0.0, 0.5, 1.0)
@@ -75,6 +75,14 @@ def test_models_are_separate_and_so_are_idle_gpus_without_one() -> None:
     assert llama.kilowatt_hours == pytest.approx(KNOWN_HOURS)
     assert llama.cost == pytest.approx(10 * KNOWN_HOURS)
     assert (nobody.model_name, nobody.gpu_hours["idle"]) == ("", pytest.approx(7.5))
+
+
+def test_tokens_that_nobody_reports_are_unknown_and_not_zero() -> None:
+    llama, nobody = report_of(four_hours(), None, None).accounts
+    (unrecorded, _) = report_of(four_hours(**{TOKENS: None}), None, None).accounts
+
+    assert llama.tokens["decode"] is None
+    assert nobody.tokens == unrecorded.tokens == {"prefill": None, "decode": None}
 
 
 def test_unrecorded_figures_are_absent_and_noted() -> None:
