@@ -55,6 +55,18 @@ def test_users_and_groups_can_be_left_to_the_cluster() -> None:
     assert "runAsUser" not in pod["securityContext"]
 
 
+@pytest.mark.parametrize("case", ["attach-least-rights", "launch-strict"])
+def test_a_user_of_ten_digits_is_set(case: str) -> None:
+    """OpenShift's users are that high; a template writes such a number as 1.00068e+09."""
+    values = values_of(case)
+    profile = values.get("profile", "attach")
+    values[profile] |= {"runAsUser": 1_000_680_000}
+
+    for pod in pods(render(values)).values():
+        assert pod["securityContext"]["runAsUser"] == 1_000_680_000
+        assert pod["securityContext"]["runAsGroup"] == 1_000_680_000
+
+
 @pytest.mark.parametrize("case", [ATTACH[0], LAUNCH[0]])
 def test_security_context_values_override_the_defaults(case: str) -> None:
     values = values_of(case)
