@@ -100,7 +100,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- range $worker := $file.workers }}
 {{- $_ := merge $worker (dict "python" $root.Values.launch.python) }}
 {{- end }}
-{{- if $file.router }}
+{{- /* An empty one is a router with the defaults. */}}
+{{- if kindIs "map" $file.router }}
 {{- $_ := merge $file.router (dict "python" $root.Values.launch.routerPython) }}
 {{- end }}
 {{- end }}

@@ -66,6 +66,17 @@ def test_engines_and_router_run_with_the_images_interpreters_unless_they_name_th
     assert decode["python"] == "/opt/engine/bin/python"
 
 
+def test_an_empty_router_runs_with_the_images_interpreter() -> None:
+    """It is a router with the defaults; the daemon's interpreter has no router."""
+    values = values_of("launch-eight-gpus")
+    [group] = values["launch"]["groups"].values()
+    group["nodeFile"]["router"] = {}
+
+    [text] = node_files(render(values)).values()
+
+    assert yaml.safe_load(text)["router"] == {"python": "/opt/vllm-router/bin/python"}
+
+
 def test_a_changed_node_file_is_a_new_config_map_and_the_old_one_is_kept() -> None:
     """Under OnDelete, pods outlive an upgrade and their daemons restart with the old file."""
     values = copy.deepcopy(values_of("launch-eight-gpus"))

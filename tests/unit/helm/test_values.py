@@ -29,6 +29,11 @@ def launch(**values: Any) -> dict[str, Any]:
     return {"profile": "launch", "launch": {"groups": {"a": GROUP}} | values}
 
 
+def one_worker(worker: Mapping[str, Any], **node_file: Any) -> dict[str, Any]:
+    """Return a group with a worker that has these values, and these in its node file."""
+    return {"gpus": 8, "nodeFile": {"workers": [WORKER | worker], **node_file}}
+
+
 def test_the_generated_chart_files_are_committed() -> None:
     written = generated()
 
@@ -161,6 +166,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             groups={"a": {"gpus": 8, "nodeFile": {"workers": [WORKER], "router": {"port": 8100}}}}
         ),
         "launch.groups.a: a and the router both listen on port 8100",
+    ),
+    "a worker on the port that a router has by default": (
+        launch(groups={"a": one_worker({"port": 8000}, router={"host": "0.0.0.0"})}),
+        "launch.groups.a: a and the router both listen on port 8000",
+    ),
+    "a worker on the port of a router's page": (
+        launch(groups={"a": one_worker({"port": 29000}, router={})}),
+        "launch.groups.a: a and the router's metrics page both listen on port 29000",
     ),
     "a worker on the port of the page": (
         launch(groups={"a": {"gpus": 8, "nodeFile": {"workers": [WORKER | {"port": 9847}]}}}),
