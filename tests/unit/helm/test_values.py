@@ -175,6 +175,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         launch(groups={"a": one_worker({"port": 29000}, router={})}),
         "launch.groups.a: a and the router's metrics page both listen on port 29000",
     ),
+    "engines that nothing would drain": (
+        launch(groups={"a": one_worker({}, on_sigterm="leave")}),
+        "launch.groups.a.nodeFile: with on_sigterm: leave a deleted pod cuts off the requests",
+    ),
+    "a longer drain than the kubelet waits": (
+        launch(groups={"a": one_worker({"deadlines": {"drain_seconds": 110.5}})}),
+        "launch.groups.a: its deadlines allow 120.5 s.*after 120 s.*terminationGracePeriodSeconds",
+    ),
+    "a router and then engines that take too long together": (
+        launch(groups={"a": one_worker({"deadlines": {"drain_seconds": 90}}, router={})}),
+        "launch.groups.a: its deadlines allow 140 s",
+    ),
     "a worker on the port of the page": (
         launch(groups={"a": {"gpus": 8, "nodeFile": {"workers": [WORKER | {"port": 9847}]}}}),
         "launch.groups.a: the metrics page and a both listen on port 9847",
@@ -259,6 +271,10 @@ ACCEPTED: dict[str, dict[str, Any]] = {
                 },
             }
         }
+    ),
+    "a drain as long as the kubelet waits": launch(
+        groups={"a": one_worker({"deadlines": {"drain_seconds": 3600, "stop_seconds": 30}})},
+        terminationGracePeriodSeconds=3630,
     ),
     "groups apart by one label of several": launch(
         groups={
