@@ -12,7 +12,7 @@ import yaml
 
 from disagg_cluster.deploy.runbook_links import RunbookLinks
 from disagg_cluster.deploy.yaml_text import quoted
-from disagg_cluster.host.files.atomic_write import write_whole
+from disagg_cluster.host.files.atomic_write import make_folder_for_all, write_for_all
 from disagg_exporter.errors import DisaggError
 
 
@@ -22,6 +22,8 @@ class ExportError(DisaggError):
 
 def export(folder: Path, files: Mapping[str, str], *, force: bool = False) -> None:
     """Write `files` into `folder`, each atomically, and leave everything else there alone.
+
+    All may read them: Prometheus and Grafana run as other users.
 
     Args:
         folder: Created if missing.
@@ -39,8 +41,8 @@ def export(folder: Path, files: Mapping[str, str], *, force: bool = False) -> No
     for name, text in files.items():
         path = folder / name
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, text.encode())
+            make_folder_for_all(path.parent)
+            write_for_all(path, text.encode())
         except OSError as error:
             raise ExportError(f"cannot write {path}: {error.strerror or error}") from error
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from disagg_cluster.host.files.atomic_write import write_whole
+from disagg_cluster.host.files.atomic_write import write_for_all
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, Device, Role
 
@@ -114,8 +114,9 @@ class JobFiles:
             if name not in self._written and not _is_ours(path):
                 self._fail(name, f"{path} is somebody else's (a job scheduler's?) and stays so")
                 return
-            # dcgm-exporter ignores the unfinished file: its name is no number.
-            write_whole(path, text.encode("ascii"))
+            # dcgm-exporter ignores the unfinished file: its name is no number. It may run as
+            # another user, and the service's umask keeps others out.
+            write_for_all(path, text.encode("ascii"))
         except OSError as error:
             self._fail(name, f"{path}: {error.strerror}")
             return

@@ -5,12 +5,16 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from disagg_cluster.host.files.atomic_write import write_whole
+from disagg_cluster.host.files.atomic_write import (
+    make_folder_for_all,
+    write_for_all,
+    write_whole,
+)
 from disagg_exporter.errors import DisaggError
 
 
@@ -61,6 +65,7 @@ class FileChange:
     text: str
     diff: str = ""
     why: str = ""
+    theirs: bool = False
 
 
 def plan(
@@ -148,7 +153,7 @@ def _step(file: DesiredFile, there: str | None, written: str | None, force: bool
     else:
         action = Action.REPLACE if force else Action.KEEP
     diff = "" if action is Action.SAME else _diff(file.path, there or "", file.text)
-    return FileChange(action, file.path, file.text, diff, WHY[action])
+    return FileChange(action, file.path, file.text, diff, WHY[action], file.theirs)
 
 
 def _diff(path: Path, old: str, new: str) -> str:
@@ -228,7 +233,7 @@ def carry_out(
     try:
         for step in steps:
             if step.action.writes:
-                _write(step.path, step.text)
+                _write(step.path, step.text, write_whole if step.theirs else write_for_all)
             elif step.action is Action.REMOVE:
                 _remove(step.path)
             done.append(step)
@@ -266,10 +271,10 @@ def remove_files(
             folder.rmdir()
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, write: Callable[[Path, bytes], None] = write_whole) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode("utf-8", errors="surrogateescape"))
+        make_folder_for_all(path.parent)
+        write(path, text.encode("utf-8", errors="surrogateescape"))
     except OSError as error:
         raise InstallError(f"cannot write {path}: {error.strerror or error}") from error
 

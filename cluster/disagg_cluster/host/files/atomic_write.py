@@ -31,6 +31,33 @@ def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     unfinished.replace(path)
 
 
+def write_for_all(path: Path, data: bytes) -> None:
+    """Write a file as `write_whole` does, but readable for all, whatever the umask.
+
+    For programs of other users: Prometheus skips silently what it may not read.
+
+    Raises:
+        OSError: It cannot be written; the previous file is unchanged.
+    """
+    unfinished, descriptor = _open_unfinished(path, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        os.fchmod(descriptor, 0o644)
+    unfinished.replace(path)
+
+
+def make_folder_for_all(path: Path) -> None:
+    """Make a folder and those above it, unless they exist, open to all, whatever the umask.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        folder.chmod(0o755)
+
+
 def check_writable(path: Path) -> None:
     """Start writing a file as `write_whole` does, and clean up again.
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from disagg_cluster.cli.main import main
 from disagg_cluster.deploy.export import ExportError, export
 from disagg_cluster.host.files.package_data import asset_dir
+from support.umask import umask
 
 NAMES = ["capacity", "cluster", "engines", "exporter", "fleet", "node"]
 
@@ -32,6 +33,14 @@ def provider(folder: Path) -> dict[str, Any]:
     path = folder / "provisioning" / "dashboards" / "disagg-node.yaml"
     [only] = yaml.safe_load(path.read_text(encoding="utf-8"))["providers"]
     return dict(only)
+
+
+def test_a_grafana_of_another_user_may_read_what_is_exported(tmp_path: Path) -> None:
+    with umask(0o077):
+        export(tmp_path / "new", {"dashboards/a.json": "{}"})
+
+    assert (tmp_path / "new" / "dashboards" / "a.json").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "new" / "dashboards").stat().st_mode & 0o777 == 0o755
 
 
 def test_an_export_writes_the_shipped_dashboards_and_lists_its_files(

@@ -9,6 +9,7 @@ import pytest
 
 from disagg_cluster.deploy.job_files import AGAIN_SECONDS, JobFiles, job_files
 from disagg_exporter.model import Device, Role
+from support.umask import umask
 
 GPU0 = Device("GPU-0", 0, "H100", "nvidia0")
 GPU1 = Device("GPU-1", 1, "H100", "nvidia1")
@@ -78,6 +79,14 @@ def test_files_follow_the_roles_and_are_removed_in_the_end(files: JobFiles, tmp_
 
     files.close()
     assert texts(tmp_path) == {}
+
+
+def test_a_dcgm_exporter_of_another_user_may_read_them(files: JobFiles, tmp_path: Path) -> None:
+    """Under the umask of the service."""
+    with umask(0o077):
+        files.show([(GPU0, Role.PREFILL)])
+
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o644}
 
 
 def test_a_role_that_stays_is_not_written_again(files: JobFiles, tmp_path: Path) -> None:

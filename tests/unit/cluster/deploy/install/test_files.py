@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from disagg_cluster.deploy.install.files import (
     on_system,
 )
 from support.certificates import write_files
+from support.umask import umask
 
 SHIPPED = Shipped(
     {"rules/r.yaml": "groups: []\n", "alertmanager.yaml": "route: {}\n"},
@@ -77,6 +79,21 @@ def test_apply_writes_every_file_and_a_second_apply_none(tmp_path: Path) -> None
         ".installed.json",
     } <= before.keys()
     assert f"systemctl link {tmp_path}/disagg-node.service" in first["next"]
+
+
+def test_prometheus_and_grafana_may_read_their_files_whatever_the_umask(tmp_path: Path) -> None:
+    """They run as other users, and a folder of rules that may not be read is an empty one."""
+    root = tmp_path / "image"
+    for name in ("prometheus", "grafana"):
+        (root / "etc" / name).mkdir(parents=True)
+    with umask(0o077):
+        run("--system", "--root", str(root), "--apply")
+
+    written = [path for path in root.rglob("*") if path.is_file()]
+    closed = {path.name for path in written if not path.stat().st_mode & stat.S_IROTH}
+    # The node file may hold secrets; the record is nobody else's business.
+    assert closed == {"node.yaml", ".installed.json"}
+    assert all(path.stat().st_mode & stat.S_IXOTH for path in root.rglob("*") if path.is_dir())
 
 
 def test_the_plan_without_apply_equals_what_apply_does(tmp_path: Path) -> None:
