@@ -112,4 +112,4 @@ class Pod:
             text = text.replace(path, f"{self._folder}{path}")
         if text.startswith("/etc/"):
             return f"{self._folder}{text}"
-        return text.replace("0.0.0.0", "127.0.0.1")
+        return text.replace("metrics: :", "metrics: 127.0.0.1:")

@@ -59,7 +59,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- /* A node file: what the user wrote, and what the chart knows better. Takes (root, file). */}}
 {{- define "disagg-node.nodeFile" -}}
 {{- $root := first . }}
-{{- $ours := dict "run_dir" "/run/disagg-node" "listen" (dict "metrics" (printf "0.0.0.0:%v" $root.Values.port)) }}
+{{- $ours := dict "run_dir" "/run/disagg-node" "listen" (dict "metrics" (printf ":%v" $root.Values.port)) }}
 {{- if $root.Values.cluster }}
 {{- $_ := set $ours "cluster" $root.Values.cluster }}
 {{- end }}
@@ -90,7 +90,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else }}
 {{- with $root.Values.launch.grpc }}
 {{- if .enabled }}
-{{- $grpc := dict "listen" (printf "0.0.0.0:%v" .port) "web_config" "/etc/disagg-control/control.yaml" }}
+{{- $grpc := dict "listen" (printf ":%v" .port) "web_config" "/etc/disagg-control/control.yaml" }}
 {{- if .tokenSecret }}
 {{- $_ := set $grpc "token_file" "/etc/disagg-control/token" }}
 {{- end }}

@@ -37,7 +37,7 @@ def test_the_grpc_port_is_the_same_in_node_file_container_and_service() -> None:
     [text] = node_files(manifests).values()
     assert yaml.safe_load(text)["control"] == {
         "grpc": {
-            "listen": "0.0.0.0:9000",
+            "listen": ":9000",
             "web_config": f"{FOLDER}/control.yaml",
             "token_file": f"{FOLDER}/token",
         }

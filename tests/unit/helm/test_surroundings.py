@@ -12,7 +12,9 @@ import yaml
 from helm_python import Chart
 
 from support.chart import (
+    ATTACH,
     CHART,
+    LAUNCH,
     OF_THE_OPERATOR,
     one,
     render,
@@ -37,6 +39,23 @@ def test_the_network_policy_admits_the_named_peers() -> None:
     metrics, extra = spec["ingress"]
     assert metrics == {"ports": [{"port": "metrics", "protocol": "TCP"}], "from": values["from"]}
     assert extra == values["extraIngress"][0]
+
+
+@pytest.mark.parametrize("case", [ATTACH[0], LAUNCH[0]])
+def test_pages_are_served_over_both_ipv4_and_ipv6(case: str) -> None:
+    """A pod may have an address of either kind alone: 0.0.0.0 is none in a cluster of IPv6."""
+    planner = {"enabled": True, "config": {"prometheus": {"url": "http://prometheus:9090"}}}
+
+    manifests = render(values_of(case) | {"planner": planner})
+
+    texts = [
+        text
+        for manifest in manifests
+        if manifest["kind"] == "ConfigMap"
+        for name, text in manifest["data"].items()
+        if name in ("node.yaml", "planner.yaml")
+    ]
+    assert {yaml.safe_load(text)["listen"]["metrics"] for text in texts} == {":9847", ":9848"}
 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
