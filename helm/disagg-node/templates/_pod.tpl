@@ -70,10 +70,14 @@ affinity:
     - python
     - -c
     - |
-      import os, pathlib
+      import os, pathlib, re
+      def value(found):
+          before, name, after = found.groups(default="")
+          ip = os.environ[name]
+          # In a URL, and before a port, an IPv6 address is in brackets.
+          return before + (f"[{ip}]" if ":" in ip and (before or after) else ip) + after
       text = pathlib.Path("/etc/node-file/node.yaml").read_text()
-      for name in ("POD_IP", "HOST_IP", "NODE_NAME"):
-          text = text.replace(f"$({name})", os.environ[name])
+      text = re.sub(r"(//)?\$\((POD_IP|HOST_IP|NODE_NAME)\)(:[0-9])?", value, text)
       pathlib.Path("/etc/disagg-node/node.yaml").write_text(text)
   env:
     {{- include "disagg-node.where" . | nindent 4 }}

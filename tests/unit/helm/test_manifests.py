@@ -9,10 +9,12 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
+import yaml
 from helm_python import Chart, lint, package
 
 from disagg_cluster.nodefile import parse
@@ -123,15 +125,39 @@ def test_rendered_node_files_are_valid(case: str, tmp_path: Path) -> None:
         assert config.cluster == values_of(case).get("cluster", "")
 
 
-def fill_in(command: list[str], text: str, folder: Path) -> str:
+def test_an_ipv6_address_is_filled_in_with_brackets_in_urls_only(tmp_path: Path) -> None:
+    file = {
+        "dcgm": {"url": "http://$(HOST_IP):9400"},
+        "frontends": [{"url": "https://$(POD_IP)"}],
+        "attach": {"endpoints": [{"url": "http://$(NODE_NAME):8000"}]},
+        "node": "$(POD_IP)",
+    }
+    manifests = render({"attach": {"nodeFile": file}})
+    [pod], [text] = pods(manifests).values(), node_files(manifests).values()
+
+    where = WHERE | {"POD_IP": "fd00::7", "HOST_IP": "fd00::1"}
+    filled = fill_in(pod["initContainers"][0]["command"], text, tmp_path, where)
+
+    found = yaml.safe_load(filled)
+    assert {key: found[key] for key in file} == {
+        "dcgm": {"url": "http://[fd00::1]:9400"},
+        "frontends": [{"url": "https://[fd00::7]"}],
+        "attach": {"endpoints": [{"url": "http://gpu-7:8000"}]},
+        "node": "fd00::7",
+    }
+
+
+WHERE = {"POD_IP": "10.0.0.7", "HOST_IP": "10.0.0.1", "NODE_NAME": "gpu-7"}
+
+
+def fill_in(command: list[str], text: str, folder: Path, where: Mapping[str, str] = WHERE) -> str:
     """Run the script that fills in a node file, in a folder in place of /etc."""
     (folder / "node-file").mkdir(exist_ok=True)
     (folder / "disagg-node").mkdir(exist_ok=True)
     (folder / "node-file" / "node.yaml").write_text(text, encoding="utf-8")
     assert command[:2] == ["python", "-c"]
     script = command[2].replace("/etc/", f"{folder}/")
-    where = {"POD_IP": "10.0.0.7", "HOST_IP": "10.0.0.1", "NODE_NAME": "gpu-7"}
-    subprocess.run([sys.executable, "-c", script], env=os.environ | where, check=True)
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, **where}, check=True)
     return (folder / "disagg-node" / "node.yaml").read_text(encoding="utf-8")
 
 
