@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import logging
 import os
@@ -23,23 +24,26 @@ CLOSING_SECONDS = 2.0
 BURST_LINES = 10
 SECONDS_PER_LINE = 60.0
 MAX_EVENTS = 1024
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A file that cannot take more now, and may once somebody has made room."""
 
 
 class QueuedStream(io.TextIOBase):
     """A text stream onto a descriptor, written by a separate thread.
 
-    Output that exceeds the queue is dropped and counted, and the count is written once there is
-    room again. The thread does not keep the process from ending.
+    Output that exceeds the queue, or meets a full disk, is dropped and counted, and the count is
+    written once there is room again. The thread does not keep the process from ending.
 
     Args:
         descriptor: Target; the caller keeps ownership.
         max_bytes: Most bytes that may be queued.
+        raises: Whether a write fails once the target is gone for good; if not, it is dropped.
     """
 
     encoding = "utf-8"
     errors = "backslashreplace"
 
-    def __init__(self, descriptor: int, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, descriptor: int, max_bytes: int = MAX_BYTES, *, raises: bool = True) -> None:
         super().__init__()
         self._descriptor = descriptor
         self._max_bytes = max_bytes
@@ -47,12 +51,19 @@ class QueuedStream(io.TextIOBase):
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = self._dropped = 0
         self._has_thread = False
+        self._raises = raises
         self._error: OSError | None = None
+        self._obstacle = ""
 
     @property
     def dropped(self) -> int:
         """Number of dropped writes since there was last room."""
         return self._dropped
+
+    @property
+    def obstacle(self) -> str:
+        """Why the last write failed; empty if it did not, and nothing reads what is written."""
+        return self._obstacle
 
     def writable(self) -> bool:
         """Yes."""
@@ -67,14 +78,16 @@ class QueuedStream(io.TextIOBase):
         return self._descriptor
 
     def write(self, text: str) -> int:
-        """Queue text for writing; raises `OSError` once nothing can be written any more."""
+        """Queue text for writing; may raise `OSError` once nothing can be written any more."""
         if not isinstance(text, str):
             raise TypeError(f"text is written here, not {type(text).__name__}")
         piece = text.encode(self.encoding, self.errors)
         with self._changed:
             if self._error is not None:
-                raise OSError(*self._error.args)
-            if self._waiting_bytes + len(piece) > self._max_bytes:
+                if self._raises:
+                    raise OSError(*self._error.args)
+                self._dropped += 1
+            elif self._waiting_bytes + len(piece) > self._max_bytes:
                 self._dropped += 1
             elif piece:
                 self._waiting.append(piece)
@@ -107,23 +120,39 @@ class QueuedStream(io.TextIOBase):
                 self._changed.wait_for(lambda: self._waiting)
                 piece = self._waiting.popleft()
             try:
-                self._write_all(piece)
+                # A full disk may have cut the last piece off within a line.
+                self._write_all(b"\n" + piece if self._obstacle else piece)
             except OSError as error:
-                with self._changed:
-                    self._error = error
-                    self._waiting.clear()
-                    self._waiting_bytes = 0
-                    self._changed.notify_all()
+                if self._fail(error, piece):
+                    continue
                 return
             with self._changed:
                 self._waiting_bytes -= len(piece)
                 if self._dropped and not self._waiting:
                     self._note_dropped(piece)
+                self._obstacle = ""
                 self._changed.notify_all()
+
+    def _fail(self, error: OSError, piece: bytes) -> bool:
+        """Drop what cannot be written; return whether a later piece may succeed."""
+        with self._changed:
+            self._obstacle = error.strerror or str(error)
+            passing = error.errno in _NO_ROOM
+            if passing:
+                self._dropped += 1
+                self._waiting_bytes -= len(piece)
+            else:
+                self._error = error
+                self._dropped += 0 if self._raises else len(self._waiting) + 1
+                self._waiting.clear()
+                self._waiting_bytes = 0
+            self._changed.notify_all()
+        return passing
 
     def _note_dropped(self, last: bytes) -> None:
         end = "" if last.endswith(b"\n") else "\n"
-        note = f"{end}(output dropped here, as nothing read it: {self._dropped} pieces)\n".encode()
+        why = self._obstacle or "nothing read it"
+        note = f"{end}(output dropped here, as {why}: {self._dropped} pieces)\n".encode()
         self._dropped = 0
         self._waiting.append(note)
         self._waiting_bytes += len(note)
@@ -148,8 +177,9 @@ class QueuedOutput:
 
     def status(self) -> CollectorStatus:
         """Return the collector `output`: failed while anything printed is dropped."""
-        dropped = any(stream.dropped for stream in self._streams)
-        self._health.report({"": "nothing reads the output: it is dropped"} if dropped else {})
+        obstacles = {stream.obstacle for stream in self._streams if stream.dropped}
+        why = ", ".join(sorted(each or "nothing reads it" for each in obstacles))
+        self._health.report({"": f"output is dropped: {why}"} if obstacles else {})
         return self._health.status()
 
 
@@ -161,7 +191,8 @@ def queued_output() -> Iterator[QueuedOutput]:
     is, so that the process can end with output left.
     """
     own = sys.stdout, sys.stderr
-    streams = [_queued(stream) for stream in own]
+    # What is said on standard error must never end what says it.
+    streams = [_queued(sys.stdout, raises=True), _queued(sys.stderr, raises=False)]
     sys.stdout, sys.stderr = (queued or plain for queued, plain in zip(streams, own, strict=True))
     try:
         yield QueuedOutput([stream for stream in streams if stream is not None])
@@ -174,7 +205,7 @@ def queued_output() -> Iterator[QueuedOutput]:
             sys.stderr = own[1]
 
 
-def _queued(stream: TextIO | None) -> QueuedStream | None:
+def _queued(stream: TextIO | None, *, raises: bool) -> QueuedStream | None:
     """Return a queued stream onto the same descriptor; None without a stream or descriptor."""
     if stream is None:
         return None
@@ -183,7 +214,7 @@ def _queued(stream: TextIO | None) -> QueuedStream | None:
         stream.flush()
     except (OSError, ValueError):
         return None
-    return QueuedStream(descriptor)
+    return QueuedStream(descriptor, raises=raises)
 
 
 AUDIT = "audit"

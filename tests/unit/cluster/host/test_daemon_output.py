@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -87,6 +89,59 @@ def test_the_next_write_after_a_reader_is_gone_fails(pipe: tuple[int, int]) -> N
     assert not stream.drain(20)
     with pytest.raises(BrokenPipeError):
         stream.write("hears this\n")
+
+
+def test_output_that_need_not_arrive_is_dropped_once_its_reader_is_gone(
+    pipe: tuple[int, int],
+) -> None:
+    """Such as the daemon's standard error: its end must not be the daemon's."""
+    reader, writer = pipe
+    os.close(reader)
+    stream = QueuedStream(writer, raises=False)
+    output = QueuedOutput([stream])
+
+    stream.write("nobody\n")
+    assert not stream.drain(20)
+    stream.write("hears this\n")
+
+    assert (stream.dropped, stream.obstacle) == (2, "Broken pipe")
+    assert not output.status().success
+
+
+def test_output_goes_on_when_a_full_disk_has_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room_bytes = 10
+
+    def write(descriptor: int, data: bytes) -> int:
+        nonlocal room_bytes
+        if not room_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = os_write(descriptor, data[:room_bytes])
+        room_bytes -= taken
+        return taken
+
+    os_write = os.write
+    monkeypatch.setattr(os, "write", write)
+    path = tmp_path / "log"
+    with path.open("wb", buffering=0) as file:
+        stream = QueuedStream(file.fileno())
+        output = QueuedOutput([stream])
+        for text in ("one\n", "two, cut off\n", "three\n"):
+            stream.write(text)
+            assert stream.drain(20)
+        assert not output.status().success
+        room_bytes = 1000
+        stream.write("four\n")
+        assert stream.drain(20)
+
+    assert path.read_text().splitlines() == [
+        "one",
+        "two, c",
+        "four",
+        "(output dropped here, as No space left on device: 2 pieces)",
+    ]
+    assert output.status().success
 
 
 def test_output_to_a_non_blocking_descriptor_is_complete(
