@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -16,6 +17,9 @@ from click.shell_completion import CompletionItem
 
 from disagg_exporter import __version__
 from disagg_exporter.errors import EXIT_INTERRUPTED, DisaggError, escaped_lines
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The file to which a command's output goes has no room left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +228,12 @@ class _Main(LazyGroup):
             prefix = "" if error.exit_code == 2 else f"{ctx.info_name}: "
             click.echo(f"{prefix}{_shown(str(error))}", err=True)
             raise click.exceptions.Exit(error.exit_code) from error
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            # Of what a command prints, or of a file that it writes.
+            click.echo(f"{ctx.info_name}: cannot write: {error.strerror}", err=True)
+            raise click.exceptions.Exit(1) from error
         except click.UsageError as error:
             message = _hint(error) or error.message
             error.message = _shown(message)  # type: ignore[misc] # final, but read only by what shows it

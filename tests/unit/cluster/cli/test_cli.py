@@ -267,6 +267,22 @@ def test_a_command_runs_with_a_closed_standard_stream(closed: str, tmp_path: Pat
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize("command", ["config schema", "plugin env", "completion bash"])
+def test_output_to_a_full_disk_is_one_line_without_a_traceback(command: str) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "disagg_cluster.cli", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert line.endswith(": cannot write: No space left on device")
+
+
 def test_ctrl_c_ends_a_command_with_exit_code_130(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
