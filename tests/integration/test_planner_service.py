@@ -123,6 +123,29 @@ def test_the_planner_forecasts_reports_a_lost_prometheus_and_runs_only_once(tmp_
     assert "no answer from http://127.0.0.1" in (tmp_path / "log").read_text()
 
 
+def test_a_full_disk_under_its_log_does_not_end_the_planner(tmp_path: Path) -> None:
+    port = free_port()
+    file = tmp_path / "planner.yaml"
+    told = {"listen": {"metrics": f"127.0.0.1:{port}"}, "lock_file": "lock"}
+    file.write_text(yaml.safe_dump(told))
+    command = (*DISAGG_NODE, "planner", "--config", str(file))
+
+    with Path("/dev/full").open("wb") as full, contextlib.ExitStack() as stack:
+        planner = stack.enter_context(subprocess.Popen(command, stdout=full, stderr=full))
+        stack.callback(planner.kill)
+        wait_for(lambda: planner.poll() is not None or answers(port), "the page, or the end", 30)
+        assert planner.poll() is None
+        planner.send_signal(signal.SIGTERM)
+        assert planner.wait(20) == 0
+
+
+def answers(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10).close()
+        return True
+    return False
+
+
 def test_all_problems_of_an_invalid_planner_file_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "planner.yaml"
     file.write_text("evry_seconds: 60\nhistory: {days: 0}\n")

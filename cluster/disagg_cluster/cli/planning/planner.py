@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster.cli.start import say_where
+from disagg_cluster.cli.start import say_where, unblocked_output
 
 
 @click.command
@@ -40,6 +40,7 @@ def planner(file: Path | None, check: bool, verbose: bool) -> None:
         click.echo(f"{file or 'no file'}: valid")
         return
     one_thread()
+    unblocked_output()
     log_to_stderr(verbose)
     protected = config.listen.web_config is not None
     PlannerService(config).run(lambda address: say_where(address, scheme, protected=protected))
