@@ -265,21 +265,32 @@ def unblocked_output() -> QueuedOutput:
     return click.get_current_context().find_root().with_resource(queued_output())
 
 
-def say_where(address: ListenAddress, scheme: str = "http", *, protected: bool = False) -> None:
-    """Print the addresses of the pages, with a warning if anybody can read them."""
+def say_where(
+    address: ListenAddress,
+    scheme: str = "http",
+    *,
+    protected: bool = False,
+    elsewhere: str = "--listen 127.0.0.1",
+) -> None:
+    """Print the addresses of the pages, with a warning if anybody can read them.
+
+    `elsewhere` makes the program listen on another address.
+    """
     from disagg_cluster.daemon.endpoint_file import near_url
 
     root = near_url(address, scheme)
     click.echo(f"web page: {root}/\nmetrics page: {root}/metrics", err=True)
-    if text := open_to_all(address, protected=protected):
+    if text := open_to_all(address, protected=protected, elsewhere=elsewhere):
         click.echo(text, err=True)
 
 
-def open_to_all(address: ListenAddress, *, protected: bool) -> str:
+def open_to_all(
+    address: ListenAddress, *, protected: bool, elsewhere: str = "--listen 127.0.0.1"
+) -> str:
     """A warning that anybody can read the pages, and how to change it; empty otherwise."""
     if protected or address.host not in ("", "0.0.0.0", "::"):
         return ""
     return (
         "both are served on all addresses of this machine, to everybody and without a "
-        "password: --listen 127.0.0.1 or `web_config:` (docs/serving.md) changes that"
+        f"password: {elsewhere} or `web_config:` (docs/serving.md) changes that"
     )

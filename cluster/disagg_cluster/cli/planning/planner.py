@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -42,5 +43,10 @@ def planner(file: Path | None, check: bool, verbose: bool) -> None:
     one_thread()
     unblocked_output()
     log_to_stderr(verbose)
-    protected = config.listen.web_config is not None
-    PlannerService(config).run(lambda address: say_where(address, scheme, protected=protected))
+    say = partial(
+        say_where,
+        scheme=scheme,
+        protected=config.listen.web_config is not None,
+        elsewhere=f"`listen: metrics: 127.0.0.1:{config.listen.metrics_address.port}`",
+    )
+    PlannerService(config).run(say)
