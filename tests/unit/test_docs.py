@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -46,6 +47,21 @@ def test_every_file_named_by_a_page_exists() -> None:
 
     gone = {path for path in named if not (ROOT / path).exists()}
     assert {path for path in gone if not path.startswith("bench/out/")} == set()
+
+
+def test_every_row_of_a_dashboard_named_by_a_runbook_exists() -> None:
+    pages = (ROOT / "docs" / "runbooks").glob("*.md")
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    named = {found for text in texts for found in re.findall(r"\*(\w+)\* \(row \*(.+?)\*\)", text)}
+    rows = {
+        (path.stem.capitalize(), panel["title"])
+        for path in (ROOT / "grafana" / "dashboards").glob("*.json")
+        for panel in json.loads(path.read_text(encoding="utf-8"))["panels"]
+        if panel["type"] == "row"
+    }
+
+    assert named
+    assert named <= rows
 
 
 def test_the_files_named_by_the_architecture_page_exist() -> None:
