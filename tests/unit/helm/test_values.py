@@ -129,6 +129,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         launch(grpc={"enabled": True, "tlsSecret": "t", "tokenSecret": "s", "port": 9847}),
         "launch.grpc.port: 9847 is the port of the metrics page",
     ),
+    "engines to start where nothing is launched": (
+        {"attach": {"nodeFile": {"workers": [WORKER]}}},
+        "attach.nodeFile: workers and router are started by profile launch",
+    ),
+    "a router to start where nothing is launched": (
+        {"attach": {"nodeFile": {"router": {}}}},
+        "attach.nodeFile: workers and router are started by profile launch",
+    ),
     "launch without a group": ({"profile": "launch"}, "launch.groups"),
     "two groups on the same nodes": (
         launch(groups={"a": GROUP, "b": GROUP}),
