@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from contextlib import suppress
 
 from disagg_cluster.lifecycle.state import KILL, Presence, WorkerState
@@ -33,15 +33,17 @@ async def wait_until_ended(one: WorkerSupervisor) -> None:
         killed, seconds = one.life.last_signal is KILL, _KILL_SECONDS
 
 
-def left_entry(entry: Entry, bound: Container[str], now_ns: int) -> Entry | None:
-    """The entry of a worker that we leave to the next daemon; None if that starts it afresh.
+def left(entries: Iterable[Entry], bound: Container[str], now_ns: int) -> list[Entry]:
+    """The entries of workers that we leave to the next daemon, without those it starts afresh.
 
     A worker in `bound` has a role, a drain or a move that its next start must respect: it is
     started afresh too, but as one that the next daemon knows.
     """
-    life = entry.life
-    if life.presence is not Presence.GONE or life.paused_ns is not None:
-        return entry
-    if entry.worker not in bound or life.state is WorkerState.STOPPED:
-        return None
-    return entry.model_copy(update={"life": wanted_anew(life, now_ns)})
+    found = []
+    for entry in entries:
+        life = entry.life
+        if life.presence is not Presence.GONE or life.paused_ns is not None:
+            found.append(entry)
+        elif entry.worker in bound and life.state is not WorkerState.STOPPED:
+            found.append(entry.model_copy(update={"life": wanted_anew(life, now_ns)}))
+    return found

@@ -23,14 +23,14 @@ from disagg_cluster.lifecycle.state import (
     WorkerIdentity,
     WorkerState,
 )
-from disagg_cluster.supervisor.ending import left_entry, wait_until_ended
+from disagg_cluster.supervisor.device_holder import device_holder
+from disagg_cluster.supervisor.ending import left, wait_until_ended
 from disagg_cluster.supervisor.health.prober import Probe, Prober
 from disagg_cluster.supervisor.health.readiness import probe as probe_worker
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership import adoption
 from disagg_cluster.supervisor.ownership.control_groups import ControlGroups
-from disagg_cluster.supervisor.ownership.device_holder import device_holder
 from disagg_cluster.supervisor.process.family import Descendants
 from disagg_cluster.supervisor.process.retries import DescriptorReserve, SupervisionHealth
 from disagg_cluster.supervisor.worker_spec import (
@@ -82,7 +82,7 @@ class Supervisor:
         groups: ControlGroups | None = None,
         log: logging.Logger | None = None,
     ) -> None:
-        log = log or logging.getLogger(__name__)
+        self._log = log = log or logging.getLogger(__name__)
         self._probing = Prober(probe, probe_seconds, len(specs))
         self._reserve = DescriptorReserve()
         self._groups = groups or ControlGroups(None, "", log)
@@ -103,9 +103,8 @@ class Supervisor:
             groups=self._groups,
             worked_ns=worked_ns,
             on_failure=on_failure,
-            device_holder=self._device_holder,
+            device_holder=lambda spec: device_holder(spec, self.snapshots(), self._strays),
         )
-        self._log = log
         self._descendants = Descendants(is_subreaper())
         self._journal = journal
         self._strays: tuple[Entry, ...] = ()
@@ -222,8 +221,7 @@ class Supervisor:
         present = (one.entry() for one in self._supervised if one.spec.name not in self._unadopted)
         entries = [*self._strays, *self._unadopted.values(), *present]
         if self._leaving:
-            bound, now_ns = self._journal.assignments.binding, self._context.clock()
-            entries = [left for e in entries if (left := left_entry(e, bound, now_ns))]
+            entries = left(entries, self._journal.assignments.binding, self._context.clock())
         self._journal.write(entries)
 
     def tag(self, worker: str) -> WorkerIdentity:
@@ -304,9 +302,6 @@ class Supervisor:
         """Return the status of supervision itself."""
         self._reserve.refill()
         return (self._supervision.status(), *self._groups.collectors())
-
-    def _device_holder(self, spec: WorkerSpec) -> str:
-        return device_holder(spec.name, spec.gpus, self.snapshots(), self._strays)
 
     async def _close(self) -> None:
         for one in self._supervised:

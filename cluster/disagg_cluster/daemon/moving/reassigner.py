@@ -142,19 +142,13 @@ class Reassigner:
 
     def role_of(self, worker: str) -> Role:
         """The role in which a worker is to be started."""
-        move = self._move
-        if move is not None and move.worker == worker and not move.step.final:
-            return move.assigned_role
-        return self._roles.get(worker, self._workers[worker].role)
+        move = self._move_of(worker)
+        return move.assigned_role if move else self._roles.get(worker, self._workers[worker].role)
 
     def gets_requests(self, worker: str) -> bool:
         """Whether the router is to send a worker requests, in the role that it serves."""
-        if worker in self._drained:
-            return False
-        move = self._move
-        if move is None or move.worker != worker or move.step.final:
-            return True
-        return move.routed_as is not None
+        move = self._move_of(worker)
+        return worker not in self._drained and (move is None or move.routed_as is not None)
 
     def constraints(self) -> RoleConstraints:
         """The facts besides the workers that decisions about roles need."""
@@ -281,6 +275,11 @@ class Reassigner:
         self._write()
         self._tally.record(before, move)
         self._changed()
+
+    def _move_of(self, worker: str) -> Reassignment | None:
+        move = self._move
+        is_under_way = move is not None and move.worker == worker and not move.step.final
+        return move if is_under_way else None
 
     def _served_role(self, worker: str) -> Role:
         """The role of its process; since that began, the node file may have given it another."""

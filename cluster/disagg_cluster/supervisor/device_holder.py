@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership import adoption
-from disagg_cluster.supervisor.worker_spec import WorkerSnapshot
+from disagg_cluster.supervisor.worker_spec import WorkerSnapshot, WorkerSpec
 
 
 def device_holder(
-    worker: str,
-    gpus: Collection[str],
-    workers: Iterable[WorkerSnapshot],
-    strays: Iterable[Entry],
+    spec: WorkerSpec, workers: Iterable[WorkerSnapshot], strays: Iterable[Entry]
 ) -> str:
     """Return who runs on a GPU of a worker that is about to start, and the way out; else empty.
 
     Two engines on one GPU would take each other's memory, and the one that serves might end.
 
     Args:
-        worker: The worker's name.
-        gpus: The GPUs that it is started on.
+        spec: The worker's.
         workers: All workers; an adopted process may run on other GPUs than its next start will.
         strays: What an earlier node file named.
     """
     for other in workers:
         ours = set(other.tag.gpus) - set(other.spec.gpus)
-        held = sorted(ours.intersection(gpus))
-        if held and other.pid is not None and other.spec.name != worker:
+        held = sorted(ours.intersection(spec.gpus))
+        if held and other.pid is not None and other.spec.name != spec.name:
             name = other.spec.name
             return f"{name} still runs on {held[0]}: disagg-node restart {name} moves it to its own"
     for stray in strays:
-        held = sorted(set(stray.tag.gpus).intersection(gpus))
+        held = sorted(set(stray.tag.gpus).intersection(spec.gpus))
         if held and adoption.is_there(stray):
             return (
                 f"{stray.worker} still runs on {held[0]}, though the node file no longer names it: "
