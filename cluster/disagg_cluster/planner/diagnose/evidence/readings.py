@@ -13,6 +13,7 @@ from disagg_cluster.planner.diagnose.evidence.series_window import (
     Floats,
     ScrapedSeries,
     SeriesWindow,
+    joined,
 )
 from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch
 
@@ -59,11 +60,13 @@ def read_features(
 ) -> Readings:
     """Read observations of `places`; `label` names the engine or GPU in their series.
 
-    Series of one place and feature are summed: an engine whose role changed has one for each role.
+    An engine whose role changed, or whose daemon's pod was replaced, has several series: counters
+    of one place and feature are summed, and gauges joined.
     """
     row_of = {place: row for row, place in enumerate(places)}
-    series_of: dict[Reading, list[ScrapedSeries]] = {Reading.GAIN: [], Reading.LEVEL: []}
-    slots: dict[Reading, list[int]] = {Reading.GAIN: [], Reading.LEVEL: []}
+    counters: list[ScrapedSeries] = []
+    slots: list[int] = []
+    gauges: dict[int, list[ScrapedSeries]] = {}
     by_family: dict[str, list[tuple[int, Feature]]] = {}
     for number, feature in enumerate(features):
         by_family.setdefault(feature.family, []).append((number, feature))
@@ -75,12 +78,17 @@ def read_features(
             labels = series.labels
             row = row_of.get((*node_of(labels), labels.get(label, "")))
             found = number_of.get(labels.get(key, "")) if key else only
-            if row is not None and found is not None:
-                series_of[reading].append(series)
-                slots[reading].append(found * len(places) + row)
+            if row is None or found is None:
+                continue
+            slot = found * len(places) + row
+            if reading is Reading.LEVEL:
+                gauges.setdefault(slot, []).append(series)
+            else:
+                counters.append(series)
+                slots.append(slot)
     whole = np.full((len(features) * len(places), batch.grid.bins), np.nan)
-    _add(whole, slots[Reading.GAIN], batch.gains(series_of[Reading.GAIN]))
-    _add(whole, slots[Reading.LEVEL], batch.levels(series_of[Reading.LEVEL]))
+    _add(whole, slots, batch.gains(counters))
+    whole[list(gauges)] = batch.levels([joined(several) for several in gauges.values()])
     matrices = whole.reshape(len(features), len(places), batch.grid.bins)
     return Readings(
         tuple(places),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,20 @@ class ScrapedSeries:
     labels: Mapping[str, str]
     times_seconds: Floats
     values: Floats
+
+
+def joined(gauges: Sequence[ScrapedSeries]) -> ScrapedSeries:
+    """One gauge from the series that reported it in turn, with the labels of the last.
+
+    A pod that is replaced, or an engine's new role, goes on under other labels: its last values
+    before that are out of date, and no part of a sum.
+    """
+    if len(gauges) == 1:
+        return gauges[0]
+    times = np.concatenate([each.times_seconds for each in gauges])
+    order = np.argsort(times, kind="stable")
+    values = np.concatenate([each.values for each in gauges])
+    return ScrapedSeries(gauges[-1].labels, times[order], values[order])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

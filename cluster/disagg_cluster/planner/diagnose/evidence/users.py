@@ -14,6 +14,7 @@ from disagg_cluster.planner.diagnose.evidence.series_window import (
     Floats,
     ScrapedSeries,
     SeriesWindow,
+    joined,
 )
 from disagg_cluster.planner.diagnose.evidence.time_grid import SampleBatch
 
@@ -53,19 +54,22 @@ def read_users(window: SeriesWindow, batch: SampleBatch) -> dict[ModelPlace, Use
     """Read observations of requests, summed over nodes, each from the best source that has it."""
     rows: list[ScrapedSeries] = []
     of: list[tuple[str, ModelPlace, str]] = []
+    gauges: dict[tuple[str, ModelPlace, str, str], list[ScrapedSeries]] = {}
     for feature in USER_FEATURES:
         for series in window.of(feature.family):
             labels = series.labels
-            cluster, _ = node_of(labels)
+            cluster, node = node_of(labels)
             place = (cluster, labels.get("engine_namespace", ""), labels.get("model_name", ""))
-            rows.append(series)
-            of.append((feature.name, place, labels.get("source", "")))
-    levels = {feature.name for feature in USER_FEATURES if feature.reading is Reading.LEVEL}
-    gains = batch.gains(rows)
-    shown = batch.levels(rows)
+            source = labels.get("source", "")
+            if feature.reading is Reading.LEVEL:
+                gauges.setdefault((feature.name, place, source, node), []).append(series)
+            else:
+                rows.append(series)
+                of.append((feature.name, place, source))
+    of += [(name, place, source) for name, place, source, _ in gauges]
+    shown = batch.levels([joined(several) for several in gauges.values()])
     sums: dict[ModelPlace, dict[tuple[str, str], Floats]] = {}
-    for number, (name, place, source) in enumerate(of):
-        row = shown[number] if name in levels else gains[number]
+    for (name, place, source), row in zip(of, (*batch.gains(rows), *shown), strict=True):
         known = sums.setdefault(place, {})
         before = known.get((name, source))
         known[name, source] = row if before is None else known_sum(np.stack([before, row]), axis=0)

@@ -175,6 +175,37 @@ def test_a_gap_in_the_scrapes_changes_no_finding() -> None:
     assert [each.cause for each in slow.findings] == [Cause.SLOW_GPU]
 
 
+@pytest.mark.parametrize("replaced_seconds", [15.0, 300.0])
+def test_replaced_daemon_pods_change_no_finding(replaced_seconds: float) -> None:
+    """Their pages go on under other labels, and the last values under the old ones are no part."""
+    more = {"requests": 4.5, "wait_seconds": 2.5, "waiting": 6.0, "running": 20.0}
+    lines = [Line(f"p{n}", step_tokens=5500.0, requests=3.0, then=more) for n in range(4)]
+    window = WindowMaker(noise=0.05).make(lines)
+    families = {
+        name: tuple(part for each in series for part in _replaced(name, each, replaced_seconds))
+        for name, series in window.families.items()
+    }
+
+    (found,), _ = diagnose(replace(window, families=families), TARGETS)
+
+    assert [each.cause for each in found.findings] == [Cause.DEMAND]
+
+
+def _replaced(name: str, series: ScrapedSeries, after_seconds: float) -> list[ScrapedSeries]:
+    """A series until a pod is replaced, and that of the new pod, which counts anew."""
+    times, values = series.times_seconds, series.values
+    split = int(np.searchsorted(times, BEGIN_SECONDS + after_seconds))
+    is_counter = name.endswith(("_total", "_sum", "_count", "_bucket"))
+    rest = values[split:] - values[split] * is_counter
+    return [
+        replace(series, labels={**series.labels, "pod": pod}, times_seconds=when, values=what)
+        for pod, when, what in (
+            ("old", times[:split], values[:split]),
+            ("new", times[split:], rest),
+        )
+    ]
+
+
 def test_counter_resets_give_no_findings() -> None:
     def restarted(each: ScrapedSeries) -> ScrapedSeries:
         if not (np.diff(each.values) > 0).all():

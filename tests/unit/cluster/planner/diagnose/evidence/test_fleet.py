@@ -74,3 +74,32 @@ def test_a_released_gpu_does_not_determine_the_gpu_name_of_an_engine() -> None:
     )
 
     assert (found.gpu_name, found.gpus) == ("H100", (1,))
+
+
+def test_gauges_of_a_replaced_pod_or_a_former_role_are_not_added_to_the_present_ones() -> None:
+    """For up to three scrapes after its last one a gauge's value holds."""
+    router = {"source": "router", "model_name": "m"}
+    window = SeriesWindow(
+        BEGIN,
+        NOW,
+        {
+            "disagg_engine_info": (series(BEGIN, NOW, role="decode", model_name="m"),),
+            "disagg_engine_kv_cache_usage_ratio": (
+                series(BEGIN, MOVED, pod="old", role="prefill"),
+                series(MOVED + 15, NOW, pod="new", role="decode"),
+            ),
+            "disagg_request_waiting_requests": (
+                series(BEGIN, MOVED, pod="old", **router),
+                series(MOVED + 15, NOW, pod="new", **router),
+                series(BEGIN, NOW, node="other", **router),
+            ),
+        },
+    )
+
+    fleet = read_fleet(window)
+
+    assert fleet is not None
+    assert set(fleet.readings.of("kv_usage")[0]) == {1.0}
+    waiting = fleet.users["c", "", "m"].of("front_waiting")
+    assert waiting is not None
+    assert set(waiting) == {2.0}
