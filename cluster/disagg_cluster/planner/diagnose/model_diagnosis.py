@@ -19,6 +19,7 @@ from disagg_cluster.planner.diagnose.evidence.known import known_mean
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE
+from disagg_cluster.planner.diagnose.missing import is_wait_unknown, missing_evidence
 from disagg_cluster.planner.diagnose.state import DiagnosisState, StandingFinding, settled
 from disagg_cluster.planner.diagnose.ttft_parts import ttft_parts
 from disagg_cluster.planner.diagnose.verdict.remedies import remedy
@@ -64,7 +65,7 @@ def diagnose_model(
         view.since_seconds(LEAST_BEFORE + 1),
         _new_scrapes(view, past),
     )
-    missing = tuple(_missing(view))
+    missing = tuple(missing_evidence(view))
     parts = tuple(ttft_parts(view, entry, decode))
     is_unexplained = all(each.is_past for each in judged.remembered)
     unexplained = "and no exported metric explains why"
@@ -77,6 +78,8 @@ def diagnose_model(
     elif is_unexplained and _is_late(view, entry, decode):
         outcome = DiagnosisOutcome.UNDECIDED
         text = f"requests wait longer than before, {unexplained}"
+    elif is_wait_unknown(view):
+        outcome, text = DiagnosisOutcome.UNDECIDED, "whether its requests wait is not known"
     else:
         outcome, text = DiagnosisOutcome.NO_BOTTLENECK, "nothing holds requests back"
     now = view.changes.fleet.grid.now_seconds
@@ -223,19 +226,3 @@ def _is_late(view: ModelView, entry: Waits, decode: Waits) -> bool:
     target = view.targets.ttft_seconds
     least = least_cost_seconds(view, max(now - excess, 0.0))
     return excess >= 2 * least and now >= _LATE * (target if np.isfinite(target) else 0.0)
-
-
-def _missing(view: ModelView) -> list[str]:
-    """Names the evidence that is missing because nothing exports it."""
-    found = []
-    if view.front_waits() is None:
-        found.append(
-            "no frontend or router exports users' time to first token: waits before the engines "
-            "are unknown"
-        )
-    decoders = view.decoders
-    if len(decoders) and not np.isfinite(view.blocks("transfers", decoders)).any():
-        found.append("no decode engine counts KV transfers: whether they are slow is unknown")
-    if not np.isfinite(view.blocks("step_seconds", view.entries)).any():
-        found.append("no engine exports the seconds of its steps: whether they are slow is unknown")
-    return found
