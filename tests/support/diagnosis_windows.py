@@ -31,6 +31,7 @@ class Line:
     name: str
     role: str = "prefill"
     node: str = "node-0"
+    kind: str = "vllm"
     gpus: int = 1
     requests: float = 2.0
     prompt_tokens: float = 3000.0
@@ -145,7 +146,7 @@ class WindowMaker:
         add = partial(self._add, times=shown)
         telling = _Telling(old, new, after[: len(shown)], self.step_seconds, self.noise, rng, add)
         gauge = telling.gauge
-        info = {**role, "model_name": "m", "kind": "vllm", "version": "0.32.0"}
+        info = {**role, "model_name": "m", "kind": line.kind, "version": "0.32.0"}
         self._add("disagg_engine_info", info, shown, np.ones(len(shown)))
         self._gpus(line, who, shown, telling)
         self._work(role, telling)

@@ -67,9 +67,9 @@ class FleetEngine:
         return self.place[0], self.engine_namespace, self.model_name
 
     @property
-    def likeness(self) -> tuple[Role, str, int]:
+    def likeness(self) -> tuple[Role, str, str, int]:
         """What peers share: engines of a model with equal values should have equal step times."""
-        return self.role, self.gpu_name, len(self.gpus)
+        return self.role, self.kind, self.gpu_name, len(self.gpus)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -55,6 +55,25 @@ def test_slow_steps_with_a_throttled_clock_are_a_slow_gpu() -> None:
     assert found.since_seconds == pytest.approx(BEGIN_SECONDS + 450, abs=60)
 
 
+@pytest.mark.parametrize("slowness", [None, 1.0])
+def test_engines_of_another_kind_that_always_took_longer_are_no_slow_gpus(
+    slowness: float | None,
+) -> None:
+    slower = {"token_seconds": 1.6e-4, "wait_seconds": 0.9, "stage_seconds": 0.8}
+    lines = [
+        replace(PREFILL[0], name=name, kind=kind, slowness=slowness, **(slower if of else {}))
+        for name, kind, of in (
+            *(("v0", "vllm", False), ("v1", "vllm", False)),
+            *(("s0", "sglang", True), ("s1", "sglang", True)),
+        )
+    ]
+
+    assert causes(*lines, *DECODE, noise=0.05) == []
+    assert causes(*(replace(each, kind="vllm") for each in lines), *DECODE, noise=0.05) == [
+        Cause.SLOW_GPU
+    ]
+
+
 def test_a_power_limit_that_holds_back_all_peers_alike_is_no_evidence() -> None:
     """As on an H200 at work, whose limit lowers its clock a little for 95 % of the time."""
     usual = [replace(line, capped=(0.95,)) for line in PREFILL]
