@@ -24,6 +24,7 @@ from disagg_cluster.planner.diagnose.state import DiagnosisState, StandingFindin
 from disagg_cluster.planner.diagnose.ttft_parts import ttft_parts
 from disagg_cluster.planner.diagnose.verdict.remedies import remedy
 from disagg_cluster.planner.diagnose.verdict.values import (
+    BEFORE_ENGINES,
     BottleneckFinding,
     Cause,
     DiagnosisOutcome,
@@ -113,7 +114,7 @@ def _wait_seconds(
     view: ModelView, entry: Waits, decode: Waits, finding: BottleneckFinding
 ) -> float:
     """The present wait of requests at a finding; 0 if unknown."""
-    if finding.cause in (Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT):
+    if finding.cause in BEFORE_ENGINES:
         router = router_waits(view)
         return 0.0 if router is None else float(np.nan_to_num(known_mean(router[-2:])))
     waits = decode if finding.role is Role.DECODE else entry
@@ -173,7 +174,10 @@ def _finding(
     chosen = [view.engines[row] for row in suspicion.rows]
     engines = () if suspicion.is_pool else tuple(sorted(_key(each.place) for each in chosen))
     names = [engine.engine for engine in engines]
-    who = ", ".join(names) if names else f"the {suspicion.role} pool"
+    pool = (
+        "before the engines" if suspicion.cause in BEFORE_ENGINES else f"the {suspicion.role} pool"
+    )
+    who = ", ".join(names) if names else pool
     confidence = 0.5 + 0.45 * min(suspicion.strength / _STRONG, 1.0)
     why = suspicion.evidence[0].text if suspicion.evidence else ""
     return BottleneckFinding(

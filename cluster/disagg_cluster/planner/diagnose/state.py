@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from disagg_cluster.planner.diagnose.verdict.values import (
+    BEFORE_ENGINES,
     Alternative,
     BottleneckFinding,
-    Cause,
     ModelKey,
 )
 
@@ -25,7 +25,6 @@ _RECALLED_ROUNDS = 8
 # At most so many suspects are reported.
 _MOST_SUSPECTS = 2
 _KEPT_ORDER = 0.8
-_BEFORE_ENGINES = {Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT}
 # A wait of at least this part of the former one is still too long.
 _AS_LONG = 0.5
 
@@ -204,9 +203,9 @@ def _with_doubt(
 
 def _explains(now: BottleneckFinding, before: BottleneckFinding) -> bool:
     """Whether two findings explain the same wait."""
-    if now.cause is before.cause or {now.cause, before.cause} == _BEFORE_ENGINES:
+    if now.cause is before.cause or {now.cause, before.cause} == BEFORE_ENGINES:
         return True
-    if now.role is not before.role or {now.cause, before.cause} & _BEFORE_ENGINES:
+    if now.role is not before.role or {now.cause, before.cause} & BEFORE_ENGINES:
         return False
     return not now.engines or not before.engines or bool(set(now.engines) & set(before.engines))
 

@@ -35,6 +35,10 @@ class Cause(StrEnum):
     ROUTER_LIMIT = "router_limit"
 
 
+BEFORE_ENGINES = frozenset({Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT})
+"""Causes of waits that no engine has: the role of their findings is that of the next pool."""
+
+
 class RemedyKind(StrEnum):
     """The kind of action; a finding has one."""
 

@@ -82,7 +82,7 @@ def _verdict(diagnosis: ModelDiagnosis) -> str:
 
 
 def _finding(number: int, finding: BottleneckFinding) -> Iterator[str]:
-    whose = whose_words(finding.role, finding.engines)
+    whose = whose_words(finding.role, finding.engines, finding.cause)
     yield from _wrapped(f"{number}. {CAUSES[finding.cause]}: {whose}", "", "   ")
     cost = f"adds {duration_words(finding.ttft_cost_seconds)} to the mean time to first token"
     if finding.engines:
@@ -102,7 +102,7 @@ def _finding(number: int, finding: BottleneckFinding) -> Iterator[str]:
 def _suspect(finding: BottleneckFinding) -> Iterator[str]:
     """A cause that may still be chance: where to look, without an action."""
     why = f" ({finding.evidence[0].text})" if finding.evidence else ""
-    whose = whose_words(finding.role, finding.engines)
+    whose = whose_words(finding.role, finding.engines, finding.cause)
     yield from _wrapped(
         f"suspected, not beyond chance yet: {CAUSES[finding.cause]}: {whose}{why}", "  ", "    "
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.diagnose.verdict.values import (
+    BEFORE_ENGINES,
     Cause,
     EngineKey,
     TtftPart,
@@ -55,8 +56,10 @@ def duration_words(seconds: float) -> str:
     return f"{round(milliseconds, 1):g} ms"
 
 
-def whose_words(role: Role, engines: Sequence[EngineKey]) -> str:
-    """The engines, or the pool if none is named."""
+def whose_words(role: Role, engines: Sequence[EngineKey], cause: Cause | None = None) -> str:
+    """The engines, or the pool if none is named; where a cause lies before them, that."""
+    if cause in BEFORE_ENGINES:
+        return "before the engines"
     if not engines:
         return f"the {role.value} pool"
     named = [f"{each.engine} on {each.node}" for each in engines[:_MOST_NAMED]]

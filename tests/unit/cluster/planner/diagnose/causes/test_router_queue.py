@@ -13,6 +13,7 @@ from disagg_cluster.planner.diagnose.evidence.engine_changes import engine_chang
 from disagg_cluster.planner.diagnose.evidence.fleet import read_fleet
 from disagg_cluster.planner.diagnose.evidence.model_view import model_views
 from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
+from support.diagnosed_lines import DECODE, PREFILL, named
 from support.diagnosis_windows import BEGIN_SECONDS, Line, WindowMaker
 
 TIMES = BEGIN_SECONDS + np.arange(0.0, 601.0, 15.0)
@@ -51,6 +52,12 @@ def waits_before(window: SeriesWindow) -> np.ndarray:
     found = router_waits(view)
     assert found is not None
     return found[1:]
+
+
+def test_a_wait_before_the_engines_is_not_said_to_be_the_next_pools() -> None:
+    (found,) = named(*PREFILL, *DECODE, front_seconds=(0.01, 1.5))
+
+    assert found.text.startswith("before the engines: a latency floor")
 
 
 @pytest.mark.parametrize("shown", [-1, 0, 1])

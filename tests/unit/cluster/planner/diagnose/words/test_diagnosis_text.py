@@ -182,6 +182,16 @@ def test_at_most_four_engines_are_named_in_the_text() -> None:
     )
 
 
+@pytest.mark.parametrize("cause", [Cause.LATENCY_FLOOR, Cause.ROUTER_LIMIT])
+def test_a_wait_before_the_engines_is_not_shown_as_a_pools(cause: Cause) -> None:
+    finding = replace(DEMAND, cause=cause, role=Role.PREFILL, engines=())
+
+    text = diagnoses_text([replace(FOUND, findings=(finding,), suspects=(finding,))])
+
+    assert f"1. {CAUSES[cause]}: before the engines\n" in text
+    assert "prefill pool" not in text
+
+
 def test_json_has_the_contents_of_the_text_with_units_in_its_keys() -> None:
     told = json.loads(json.dumps(diagnosis_value(FOUND), allow_nan=False))
 
