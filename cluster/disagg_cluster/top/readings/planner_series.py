@@ -7,8 +7,8 @@ from collections import defaultdict
 from disagg_cluster.top.readings.series import Labels, Series
 from disagg_cluster.top.readings.values import AdvisedMove, BottleneckReading, PlanReading, PoolKey
 
-_ANSWERS = ("node", "engine", "model_name", "engine_namespace", "role", "cause")
-_MOVES = ("model_name", "node", "worker", "role", "to_role")
+_ANSWERS = ("cluster", "node", "engine", "model_name", "engine_namespace", "role", "cause")
+_MOVES = ("cluster", "model_name", "node", "worker", "role", "to_role")
 # The same values as on the Cluster dashboard: the need in one hour at the 90 % quantile.
 _HORIZON, _QUANTILE = "1h", "0.9"
 
@@ -47,15 +47,16 @@ def _plan(key: PoolKey, gpu_name: str, samples: list[tuple[Labels, float]]) -> P
 
 
 def advised(series: Series) -> tuple[AdvisedMove, ...]:
-    """The role changes that would pay off now."""
-    return tuple(
-        AdvisedMove(*(sample.labels.get(name, "") for name in _MOVES))
+    """The role changes that would pay off now; while a planner is replaced two say them."""
+    moves = dict.fromkeys(
+        tuple(sample.labels.get(name, "") for name in _MOVES)
         for sample in series.get("disagg_rebalance_advised_info", ())
     )
+    return tuple(AdvisedMove(*move[1:]) for move in moves)
 
 
 def bottlenecks(series: Series) -> tuple[BottleneckReading, ...]:
-    """Verdicts of the diagnosis, the costliest first."""
+    """Verdicts of the diagnosis, the costliest first; while a planner is replaced two say them."""
     costs = {
         _whose(sample.labels): sample.value
         for sample in series.get("disagg_bottleneck_ttft_cost_seconds", ())
@@ -64,11 +65,14 @@ def bottlenecks(series: Series) -> tuple[BottleneckReading, ...]:
         _whose(sample.labels): sample.labels.get("action", "")
         for sample in series.get("disagg_bottleneck_action_info", ())
     }
-    found = []
+    sureness: dict[tuple[str, ...], float] = {}
     for sample in series.get("disagg_bottleneck", ()):
         whose = _whose(sample.labels)
+        sureness[whose] = max(sample.value, sureness.get(whose, 0.0))
+    found = []
+    for whose, sure in sureness.items():
         # The verdict's own labels: `node` and `engine` are not those of the scrape.
-        node, engine, model_name, _, role, cause = whose
+        _, node, engine, model_name, _, role, cause = whose
         found.append(
             BottleneckReading(
                 model_name,
@@ -77,7 +81,7 @@ def bottlenecks(series: Series) -> tuple[BottleneckReading, ...]:
                 role,
                 cause,
                 actions.get(whose, ""),
-                sample.value,
+                sure,
                 costs.get(whose),
             )
         )

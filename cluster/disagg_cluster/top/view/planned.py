@@ -101,6 +101,11 @@ def bottleneck_rows(bottlenecks: Sequence[BottleneckReading]) -> tuple[Bottlenec
 
 
 def _whose(bottleneck: BottleneckReading) -> str:
+    # Imported only when a planner has reported a verdict.
+    from disagg_cluster.planner.diagnose.verdict.values import BEFORE_ENGINES
+
+    if bottleneck.cause in BEFORE_ENGINES:
+        return "before the engines"
     if not bottleneck.engine:
         return f"the {bottleneck.role} pool"
     on = f" on {bottleneck.node}" if bottleneck.node else ""
