@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,9 @@ import numpy as np
 from disagg_cluster.planner.diagnose.evidence.known import known_mean
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, block_sums
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_AFTER, LEAST_BEFORE, block_sums
+from disagg_cluster.planner.diagnose.evidence.telling import untelling
+from disagg_exporter.model import Role
 
 # A queue that has passed counts as recurring for so many blocks.
 _RECENT_BLOCKS = 8
@@ -25,6 +28,9 @@ LEAST_NOISE_SECONDS = 0.02
 # A lag is accepted if no more than this part of the squared differences is left. (Mixing bins with
 # those before lowers the variance by itself: 3 / 4 is left of unrelated counts.)
 _ALIKE = 0.6
+# Engines that count fewer first tokens than the front end by this part, and so many in a block,
+# are not all scraped.
+_UNSEEN, _LEAST_UNSEEN = 0.1, 6.0
 # A queue that lasts differs from a floor by its rise: by this factor over so many bins at least.
 _RISEN, _LEAST_BINS = 1.25, 2
 
@@ -47,7 +53,9 @@ class FrontWait:
 def router_waits(view: ModelView, bins: int | None = None) -> Floats | None:
     """Mean time to first token at the front end less the waits at the engines, in seconds.
 
-    By block, or by `bins` bins. None where no source observes requests at the front end.
+    By block, or by `bins` bins. None where no source observes requests at the front end, or an
+    engine does not tell its part; NaN where engines count too few of the requests, as part of them
+    is not scraped: what those requests waited for there would be taken for a wait before.
     """
     sums = _sums(view)
     if sums is None:
@@ -66,16 +74,63 @@ def _sums(view: ModelView) -> tuple[Floats, ...] | None:
     The side that is ahead is delayed by the lag between them.
     """
     observed = view.front_waits()
-    if observed is None:
+    if observed is None or untelling(view, np.arange(len(view.engines))).any():
         return None
     front = np.stack(observed)
-    pools = [
-        np.stack(view.engine_waits(rows)) for rows in (view.entries, view.decoders) if len(rows)
-    ]
+    pools = _pools(view)
     late = bins_late(front[1], pools[-1][1])
     if late < 0:
-        return _ago(front, -late), *pools
-    return front, *(_ago(each, late) for each in pools)
+        front = _ago(front, -late)
+    else:
+        pools = [_ago(each, late) for each in pools]
+    unseen = np.repeat(_unseen_shares(view, front, pools) > 0, view.block_bins)
+    return np.where(np.pad(unseen, (front.shape[1] - len(unseen), 0)), np.nan, front), *pools
+
+
+def unseen_share(view: ModelView) -> float:
+    """The share of users' latest first tokens that engines did not tell; 0 unless it is large."""
+    observed = view.front_waits()
+    if observed is None or untelling(view, np.arange(len(view.engines))).any():
+        return 0.0
+    return float(_unseen_shares(view, np.stack(observed), _pools(view))[-LEAST_AFTER:].max())
+
+
+def _unseen_shares(view: ModelView, front: Floats, pools: Sequence[Floats]) -> Floats:
+    """The share of first tokens that some pool did not tell, by block; 0 unless it is large.
+
+    It must be in each block by itself and with the one before, as pages are read at different
+    times.
+    """
+    counts = block_sums(np.stack([each[1] for each in (front, *pools)]), view.block_bins)
+    if len(view.entries) and len(view.decoders):
+        # Some requests need no decode engine, or no prefill engine.
+        unneeded = [2] * bool(len(view.rows_of(Role.MIXED))) + [1] * _computes_prompts(view)
+        counts = np.delete(counts, unneeded[:1], axis=0)
+    before = _ago(counts, 1.0)
+    both = counts + np.where(np.isfinite(before).all(axis=0), before, 0.0)
+    shares = []
+    for counted, *told in (counts, both):
+        short = counted - np.min(told, axis=0)
+        with np.errstate(invalid="ignore"):
+            is_large = short > np.maximum(_UNSEEN * counted, _LEAST_UNSEEN)
+        shares.append(np.where(is_large, short / np.where(is_large, counted, 1.0), 0.0))
+    return np.asarray(np.min(shares, axis=0))
+
+
+def _computes_prompts(view: ModelView) -> bool:
+    """Whether decode engines compute prompts that no prefill engine had."""
+    tokens = view.changes.fleet.readings.of("prefill_tokens")
+    own, every = (
+        float(np.nansum(tokens[view.fleet_rows[rows]]))
+        for rows in (view.decoders, np.arange(len(view.engines)))
+    )
+    return own > _UNSEEN * every
+
+
+def _pools(view: ModelView) -> list[Floats]:
+    return [
+        np.stack(view.engine_waits(rows)) for rows in (view.entries, view.decoders) if len(rows)
+    ]
 
 
 def bins_late(front: Floats, engines: Floats) -> float:

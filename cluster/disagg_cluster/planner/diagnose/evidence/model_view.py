@@ -184,9 +184,16 @@ class ModelView:
     def engine_waits(self, rows: Rows) -> tuple[Floats, Floats]:
         """Seconds and number of first tokens by bin, over some engines, from arrival there on."""
         readings, chosen = self.changes.fleet.waits, self.fleet_rows[rows]
-        name = "entry" if self.engines[rows[0]].role is Role.PREFILL else "first"
+        is_prefill = np.array([self.engines[row].role is Role.PREFILL for row in rows])[:, None]
         seconds, count = (
-            known_sum(readings.of(f"{name}_{part}")[chosen], axis=0)
+            known_sum(
+                np.where(
+                    is_prefill,
+                    readings.of(f"entry_{part}")[chosen],
+                    readings.of(f"first_{part}")[chosen],
+                ),
+                axis=0,
+            )
             for part in ("seconds", "count")
         )
         return seconds, count

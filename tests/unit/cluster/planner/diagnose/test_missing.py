@@ -10,7 +10,7 @@ import pytest
 
 from disagg_cluster.planner.diagnose.diagnose import diagnose
 from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
-from disagg_cluster.planner.diagnose.verdict.values import DiagnosisOutcome, ModelDiagnosis
+from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome, ModelDiagnosis
 from support.diagnosed_lines import DECODE, PREFILL, TARGETS
 from support.diagnosis_windows import BEGIN_SECONDS, Line, WindowMaker
 
@@ -96,6 +96,68 @@ def test_engines_that_tell_no_waits_beside_others_are_named() -> None:
         "no times to first token of prefill engines p0 on node-0 and p2 on node-0 are exported: "
         "waits there are unknown"
     )
+
+
+@pytest.mark.parametrize("since_seconds", [0.0, 450.0])
+@pytest.mark.parametrize("others", [(*PREFILL[1:], *DECODE), MIXED])
+def test_waits_at_an_engine_that_is_not_scraped_are_not_said_to_be_before_the_engines(
+    others: tuple[Line, ...], since_seconds: float
+) -> None:
+    """The frontend's mean has them, and that of the engines that are scraped does not."""
+    slower = replace(others[0], name="x", wait_seconds=1.6)
+    window = WindowMaker(front_seconds=(0.01, 0.01)).make((slower, *others))
+    end = BEGIN_SECONDS + since_seconds
+
+    def until(each: ScrapedSeries) -> ScrapedSeries:
+        kept = (each.times_seconds < end) | (each.labels.get("engine") != "x")
+        return replace(each, times_seconds=each.times_seconds[kept], values=each.values[kept])
+
+    families = {
+        name: tuple(part for each in series if len((part := until(each)).values))
+        for name, series in window.families.items()
+    }
+    found = diagnosed(replace(window, families=families))
+
+    assert found.findings == ()
+    assert "that a frontend or router counts: waits before the engines are" in found.missing[0]
+    assert diagnosed(window).missing == ()
+
+
+def test_waits_that_engines_do_not_tell_are_not_said_to_be_before_the_engines() -> None:
+    slower = replace(PREFILL[0], then={"wait_seconds": 1.6, "slowness": 2.0})
+    window = WindowMaker(front_seconds=(0.01, 0.01)).make((slower, *PREFILL[1:], *DECODE))
+
+    found = diagnosed(without_waits(window, ("p0",)))
+
+    assert found.findings == ()
+    assert found.missing[0].startswith("no times to first token of prefill engine p0 on node-0")
+
+
+def test_prompts_that_decode_engines_compute_are_not_missing_at_prefill_engines() -> None:
+    """Half of the requests go to decode engines at once."""
+    decode = [replace(each, requests=6.0) for each in DECODE]
+    window = WindowMaker(front_seconds=(0.01, 1.5)).make((*PREFILL, *decode))
+
+    def of(name: str, each: ScrapedSeries) -> ScrapedSeries:
+        if name.startswith("disagg_request_"):
+            return replace(each, values=2 * each.values)
+        is_prompts = name == "disagg_engine_phase_tokens_total" and each.labels["role"] == "decode"
+        if is_prompts and each.labels["phase"] == "prefill":
+            return replace(each, values=6e4 * np.arange(len(each.values), dtype=float))
+        return each
+
+    families = {
+        name: tuple(of(name, each) for each in series) for name, series in window.families.items()
+    }
+    found = diagnosed(replace(window, families=families))
+
+    assert [each.cause for each in found.findings] == [Cause.LATENCY_FLOOR]
+
+
+def test_requests_of_mixed_engines_are_missing_at_no_other_pool() -> None:
+    window = WindowMaker(front_seconds=(0.01, 1.5)).make((*PREFILL, *MIXED, *DECODE))
+
+    assert [each.cause for each in diagnosed(window).findings] == [Cause.LATENCY_FLOOR]
 
 
 def test_idle_engines_without_a_first_token_yet_hold_nothing_back() -> None:
