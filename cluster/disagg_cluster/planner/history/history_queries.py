@@ -132,12 +132,14 @@ def _ends(source: SampleSource) -> str:
     finished = source.rate("disagg_engine_finished_requests_total", 'role=~"decode|mixed"')
     models = source.of("disagg_engine_info")
     places = source.of("disagg_gpu_assignment_info")
+    # One of each: an engine with two, on two pages or GPUs, would end the query for all clusters.
+    one = f"topk by ({by_engine}) (1, max by ({by_engine}"
     joined = _sum(
         f"({finished})\n"
         f"* on ({by_engine}) group_left (model_name)\n"
-        f"  max by ({by_engine}, model_name) ({models})\n"
+        f"  {one}, model_name) ({models}))\n"
         f"* on ({by_engine}) group_left (engine_namespace)\n"
-        f"  max by ({by_engine}, engine_namespace) ({places})"
+        f"  {one}, engine_namespace) ({places}))"
     )
     front = _sum(source.rate("disagg_request_ends_total", 'source="frontend"'))
     # Both are kept apart by a label, as `or` would drop the second.
