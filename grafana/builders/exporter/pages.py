@@ -71,6 +71,7 @@ def collectors() -> Row:
                 "DisaggAttachedPageUnreadable",
                 "DisaggEngineDown",
                 "DisaggUnusedEngineDown",
+                "DisaggEngineRestarting",
             ),
         ),
     ]
