@@ -95,6 +95,9 @@ def url(now: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             )
             for rule, value in ((SPLIT, 2.0), (SHOWBACK, 2.0), (TOKENS, 1000.0), (ENERGY, 700.0))
         ]
+    # Its Prometheus evaluates every five minutes.
+    slow = {"cluster": "slow", "role": "decode", "phase": "decode"}
+    past.append(Past(SPLIT, slow, lambda at: None if at % 300 else steady(4.0)(at)))
     alert = {"alertname": "DisaggWorkerDown", "severity": "ticket", "node": "gpu-7"}
     begun, ended = now - 10 * HOUR, now - 8 * HOUR
     past.append(
@@ -151,7 +154,7 @@ def test_all_clusters_are_summed_unless_one_is_selected(url: str, now: int) -> N
     east = report_of(Reader(url, "east").read(period), "east", None)
 
     more = all_of_them.gpu_hours["decode"] - east.gpu_hours["decode"]
-    others = (100.0 + 2.0) * (36 - GAP_HOURS) + 2.0 * sum(SHORT.values()) / 60
+    others = (100.0 + 2.0 + 4.0) * (36 - GAP_HOURS) + 2.0 * sum(SHORT.values()) / 60
     assert more == pytest.approx(others, rel=1e-6)
 
 
@@ -176,6 +179,26 @@ def test_a_cluster_of_some_minutes_has_its_tokens_and_energy(
     assert report.gpu_hours["decode"] == pytest.approx(2.0 * minutes / 60, rel=1e-6)
     assert report.energy_kilowatt_hours == {"decode": pytest.approx(0.7 * minutes / 60, rel=1e-6)}
     assert report.accounts[0].tokens["decode"] == pytest.approx(60_000 * minutes, rel=1e-6)
+
+
+def test_clusters_that_evaluate_at_different_intervals_add_up(url: str, now: int) -> None:
+    period = period_until(now, SINCE)
+    each = {
+        cluster: report_of(Reader(url, cluster).read(period), cluster, None).gpu_hours["decode"]
+        for cluster in ("east", "west", "old", "slow", *SHORT)
+    }
+    together = report_of(Reader(url).read(period), None, None)
+
+    assert each["slow"] == pytest.approx(4.0 * (36 - GAP_HOURS), rel=1e-6)
+    assert together.gpu_hours["decode"] == pytest.approx(sum(each.values()), rel=1e-6)
+
+
+def test_a_cluster_with_older_rules_is_in_the_accounts_of_all_clusters(url: str, now: int) -> None:
+    """East has recorded who used what all the time, old only hourly means of it."""
+    accounts = report_of(Reader(url).read(period_until(now, SINCE)), None, None).accounts
+
+    (account,) = (each for each in accounts if each.model_name == "llama")
+    assert account.gpu_hours["decode"] == pytest.approx((3.0 + 2.0) * (36 - GAP_HOURS), rel=1e-6)
 
 
 def test_an_unknown_cluster_is_an_error_that_names_it(url: str, now: int) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from disagg_cluster.inspect.report.past import (
     HOURLY,
     LABELS,
+    NO_SERIES,
     NODE_GPUS,
     SPLIT,
     Firing,
@@ -19,6 +20,7 @@ from disagg_cluster.inspect.report.past import (
     Key,
     Period,
     RuleSeries,
+    added,
 )
 from disagg_cluster.prometheus.prometheus_api import Prometheus, Samples
 from disagg_cluster.prometheus.promql import matcher
@@ -26,6 +28,9 @@ from disagg_exporter.errors import DisaggError
 
 if TYPE_CHECKING:
     import ssl
+
+ClusterCurves = dict[str, RuleSeries]
+"""A rule by cluster."""
 
 _INTERVAL_SPAN_SECONDS = 1800
 _MOST_STEPS = 10_000
@@ -71,33 +76,38 @@ class Reader:
             return self._read(period)
 
     def _read(self, period: Period) -> History:
-        curves = {}
+        found = {}
         for rule in LABELS:
-            curve = self._curve(rule, period, LABELS[rule])
-            if curve is not None:
-                curves[rule] = curve
-            elif rule == SPLIT:
+            found[rule] = self._curves(rule, period, LABELS[rule])
+            if rule == SPLIT and not found[rule]:
                 raise NoHistoryError(self._why_nothing(period))
-        hourly = self._hourly(curves, period)
+        hourly = self._hourly(found, period)
         self._say("reading alerts")
         step = max(_LEAST_STEP_SECONDS, -(-period.length_seconds // _MOST_STEPS))
         selector = self._selector("ALERTS", 'alertstate="firing"', 'alertname=~"Disagg.+"')
-        found = self._range(selector, period.start_seconds, period.end_seconds, step)
-        firing = tuple(Firing(each.labels, tuple(t for t, _ in each.values)) for each in found)
+        alerts = self._range(selector, period.start_seconds, period.end_seconds, step)
+        firing = tuple(Firing(each.labels, tuple(t for t, _ in each.values)) for each in alerts)
         gpus = self._gpus(period)
-        return History(period, {**curves, **hourly}, firing, step, gpus, frozenset(hourly))
+        curves = {rule: added(each.values()) for rule, each in found.items() if each}
+        return History(period, curves, firing, step, gpus, hourly)
 
-    def _hourly(self, curves: Mapping[str, RuleSeries], period: Period) -> dict[str, RuleSeries]:
-        """Return hourly means for rules that were recorded for less of the time than those."""
-        found = {}
+    def _hourly(self, found: dict[str, ClusterCurves], period: Period) -> frozenset[str]:
+        """Replace rules that a cluster recorded for less of the time by hourly means, if longer."""
+        replaced = set()
         for rule, before in HOURLY.items():
-            curve = curves.get(rule, RuleSeries({}, ()))
-            if curve.is_as_long_as(curves[SPLIT]):
-                continue
-            means = self._curve(before, period, LABELS[rule])
-            if means is not None and not curve.is_as_long_as(means):
-                found[rule] = means
-        return found
+            curves = found[rule]
+            short = [
+                cluster
+                for cluster, split in found[SPLIT].items()
+                if not curves.get(cluster, NO_SERIES).is_as_long_as(split)
+            ]
+            means = self._curves(before, period, LABELS[rule]) if short else {}
+            for cluster in short:
+                mean = means.get(cluster)
+                if mean is not None and not curves.get(cluster, NO_SERIES).is_as_long_as(mean):
+                    curves[cluster] = mean
+                    replaced.add(rule)
+        return frozenset(replaced)
 
     def _gpus(self, period: Period) -> dict[Key, tuple[float | None, ...]]:
         """Return the most GPUs that each node had in each bucket."""
@@ -110,29 +120,35 @@ class Reader:
             for each in found
         }
 
-    def _curve(self, rule: str, period: Period, labels: Sequence[str]) -> RuleSeries | None:
+    def _curves(self, rule: str, period: Period, labels: Sequence[str]) -> ClusterCurves:
+        """Return a rule by cluster, each of which evaluates it at its own interval."""
         self._say(f"reading {rule}")
-        counts = self._buckets("max(count_over_time({}))", rule, period)
-        if not counts or not counts[0].values:
-            return None
-        every_seconds = self._interval(self._selector(rule), counts[0], period)
-        if every_seconds is None:
-            return None
-        by = ", ".join(labels)
-        sums = self._buckets(f"sum by ({by}) (sum_over_time({{}}))", rule, period)
-        seen = dict(counts[0].values)
-        return RuleSeries(
-            buckets={
-                tuple(each.labels.get(label, "") for label in labels): _placed(
-                    each, period.ends, every_seconds
-                )
-                for each in sums
-            },
-            covered=tuple(
-                min(1.0, seen.get(end, 0.0) * every_seconds / period.bucket_seconds)
-                for end in period.ends
-            ),
-        )
+        counts = self._buckets("max by (cluster) (count_over_time({}))", rule, period)
+        seconds = {
+            _cluster_of(each): every
+            for each in counts
+            if each.values and (every := self._interval(rule, each, period)) is not None
+        }
+        if not seconds:
+            return {}
+        by = ", ".join(("cluster", *labels))
+        buckets: dict[str, dict[Key, tuple[float | None, ...]]] = {each: {} for each in seconds}
+        for each in self._buckets(f"sum by ({by}) (sum_over_time({{}}))", rule, period):
+            cluster = _cluster_of(each)
+            if cluster in seconds:
+                key = tuple(each.labels.get(label, "") for label in labels)
+                buckets[cluster][key] = _placed(each, period.ends, seconds[cluster])
+        seen = {_cluster_of(each): dict(each.values) for each in counts}
+        return {
+            cluster: RuleSeries(
+                buckets[cluster],
+                tuple(
+                    min(1.0, seen[cluster].get(end, 0.0) * every / period.bucket_seconds)
+                    for end in period.ends
+                ),
+            )
+            for cluster, every in seconds.items()
+        }
 
     def _buckets(self, expr: str, name: str, period: Period) -> list[Samples]:
         """Evaluate an expression over each bucket; `{}` in it stands for the samples of `name`."""
@@ -141,13 +157,14 @@ class Reader:
         ends = (period.ends[0], period.end_seconds, period.bucket_seconds)
         return self._range(expr.format(samples), *ends)
 
-    def _interval(self, selector: str, counts: Samples, period: Period) -> float | None:
-        """Return the rule's evaluation interval, by the fullest half hour; None for one sample."""
+    def _interval(self, rule: str, counts: Samples, period: Period) -> float | None:
+        """Return a cluster's evaluation interval, by its fullest half hour; None for one sample."""
         span = _INTERVAL_SPAN_SECONDS
         ends = (period.ends[0], period.end_seconds, period.bucket_seconds)
         if period.bucket_seconds > span:
             end = int(_fullest(counts))
             ends = (end - period.bucket_seconds + span, end, span)
+        selector = self._selector(rule, matcher("cluster", _cluster_of(counts)))
         window = f"{selector}[{span}s]"
         # Buckets of a minute hold a sample each, and the first has none before it.
         halves = self._range(f"max(count_over_time({window}))", *ends)
@@ -181,6 +198,10 @@ class Reader:
 def _fullest(counts: Samples) -> float:
     """Return the end of the window with the most samples."""
     return max(counts.values, key=lambda value: value[1])[0]
+
+
+def _cluster_of(found: Samples) -> str:
+    return found.labels.get("cluster", "")
 
 
 def _placed(found: Samples, ends: Sequence[int], weight: float) -> tuple[float | None, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -141,6 +141,26 @@ class RuleSeries:
         return found
 
 
+NO_SERIES = RuleSeries({}, ())
+"""A rule that has no value in the period."""
+
+
+def added(curves: Iterable[RuleSeries]) -> RuleSeries:
+    """Return the sum of a rule over clusters; the best covered one says how far a bucket is."""
+    buckets: dict[Key, tuple[float | None, ...]] = {}
+    covered: tuple[float, ...] = ()
+    for each in curves:
+        covered = tuple(map(max, covered or each.covered, each.covered))
+        for key, values in each.buckets.items():
+            known = buckets.get(key)
+            buckets[key] = values if known is None else tuple(map(_sum, known, values))
+    return RuleSeries(buckets, covered)
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return one if other is None else other if one is None else one + other
+
+
 @dataclass(frozen=True, slots=True)
 class Firing:
     """An alert's labels, and the instants at which it was firing."""
@@ -166,4 +186,4 @@ class History:
 
     def curve(self, rule: str) -> RuleSeries:
         """Return a rule, without a key where it had no value."""
-        return self.curves.get(rule, RuleSeries({}, ()))
+        return self.curves.get(rule, NO_SERIES)
