@@ -19,6 +19,7 @@ from disagg_cluster.inspect.report.past import (
     HOURLY,
     IDLE,
     NODE_GPUS,
+    NODE_PRICE,
     SHOWBACK,
     SPLIT,
     TOKENS,
@@ -69,6 +70,7 @@ def url(now: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         Past(UNOBSERVED, east | {"reason": "no_daemon"}, steady(1.0)),
         Past(NODE_GPUS, east | {"node": "gpu-7"}, steady(9.0)),
         Past(NODE_GPUS, {"cluster": "west", "node": "gpu-7"}, steady(100.0)),
+        Past(NODE_PRICE, east | {"node": "gpu-7", "currency": "USD"}, steady(2.0)),
         Past(IDLE, east | {"role": "decode", "reason": "no_request"}, steady(2.5)),
         Past(TOKENS, east | whose | {"phase": "decode"}, steady(1000.0)),
         Past(ENERGY, east | whose | {"role": "decode", "phase": "decode"}, steady(700.0)),
@@ -153,6 +155,7 @@ def test_all_clusters_are_summed_unless_one_is_selected(url: str, now: int) -> N
     all_of_them = report_of(Reader(url).read(period), None, None)
     east = report_of(Reader(url, "east").read(period), "east", None)
 
+    assert (east.priced_ratio, all_of_them.priced_ratio) == (1.0, pytest.approx(9 / 109))
     more = all_of_them.gpu_hours["decode"] - east.gpu_hours["decode"]
     others = (100.0 + 2.0 + 4.0) * (36 - GAP_HOURS) + 2.0 * sum(SHORT.values()) / 60
     assert more == pytest.approx(others, rel=1e-6)

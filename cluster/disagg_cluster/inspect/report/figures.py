@@ -23,6 +23,9 @@ PHASES = ("prefill", "decode", "idle", "unattributed")
 HOUR_SECONDS = 3600
 KWH_JOULES = 3_600_000
 
+WHOLE = 0.9995
+"""A share from which on it is all, as far as its digits show."""
+
 _LAGGING_SECONDS = 86_400
 
 
@@ -66,7 +69,8 @@ class Report:
 
     `gpus` are mean GPUs by phase in each bucket, None in a bucket without any sample.
     `covered_ratio` is the share of the period for which there are any samples; the rest is not
-    estimated. `coverage` is None where the number of GPUs is not recorded.
+    estimated. `coverage` is None where the number of GPUs is not recorded. `priced_ratio` is the
+    share of GPU time that is in the cost, by the nodes that report a price; None if not known.
     """
 
     period: Period
@@ -82,6 +86,7 @@ class Report:
     currency: str | None
     cost: float | None
     notes: tuple[str, ...]
+    priced_ratio: float | None = None
 
     @property
     def busy_gpu_hours(self) -> float:
@@ -159,7 +164,19 @@ def report_of(history: History, cluster: str | None, price: GpuHourPrice | None)
         currency=currency,
         cost=cost,
         notes=tuple(notes),
+        priced_ratio=_priced_ratio(history) if price is None else 1.0,
     )
+
+
+def _priced_ratio(history: History) -> float | None:
+    """Return the share of GPUs × buckets whose node reported a price; None if none did."""
+    priced = whole = 0.0
+    for node, gpus in history.gpus.items():
+        prices = history.prices.get(node, (None,) * len(gpus))
+        for count, each in zip(gpus, prices, strict=True):
+            whole += count or 0.0
+            priced += (count or 0.0) * (each is not None)
+    return priced / whole if priced else None
 
 
 def _gpus(split: RuleSeries, phase: str, bucket_seconds: int) -> tuple[float | None, ...]:
@@ -220,6 +237,10 @@ def _notes(history: History, currencies: Sequence[str], price: GpuHourPrice | No
     elif price is None and len(currencies) > 1:
         together = ", ".join(currencies)
         notes.append(f"Nodes report prices in several currencies ({together}): none are added up.")
+    elif price is None and (priced := _priced_ratio(history)) is not None and priced < WHOLE:
+        notes.append(
+            "Some nodes reported no price, all or part of the time: their GPU time is in no cost."
+        )
     if ENERGY not in history.curves:
         notes.append("No GPU reported its energy.")
     if not any(key[0] for key in history.curve(SHOWBACK).buckets):

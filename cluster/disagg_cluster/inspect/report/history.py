@@ -14,6 +14,7 @@ from disagg_cluster.inspect.report.past import (
     LABELS,
     NO_SERIES,
     NODE_GPUS,
+    NODE_PRICE,
     SPLIT,
     Firing,
     History,
@@ -87,9 +88,9 @@ class Reader:
         selector = self._selector("ALERTS", 'alertstate="firing"', 'alertname=~"Disagg.+"')
         alerts = self._range(selector, period.start_seconds, period.end_seconds, step)
         firing = tuple(Firing(each.labels, tuple(t for t, _ in each.values)) for each in alerts)
-        gpus = self._gpus(period)
+        gpus, prices = self._most(NODE_GPUS, period), self._most(NODE_PRICE, period)
         curves = {rule: added(each.values()) for rule, each in found.items() if each}
-        return History(period, curves, firing, step, gpus, hourly)
+        return History(period, curves, firing, step, gpus, hourly, prices)
 
     def _hourly(self, found: dict[str, ClusterCurves], period: Period) -> frozenset[str]:
         """Replace rules that a cluster recorded for less of the time by hourly means, if longer."""
@@ -109,14 +110,12 @@ class Reader:
                     replaced.add(rule)
         return frozenset(replaced)
 
-    def _gpus(self, period: Period) -> dict[Key, tuple[float | None, ...]]:
-        """Return the most GPUs that each node had in each bucket."""
-        self._say(f"reading {NODE_GPUS}")
-        found = self._buckets("max by (cluster, node) (max_over_time({}))", NODE_GPUS, period)
+    def _most(self, name: str, period: Period) -> dict[Key, tuple[float | None, ...]]:
+        """Return the largest value of each node in each bucket."""
+        self._say(f"reading {name}")
+        found = self._buckets("max by (cluster, node) (max_over_time({}))", name, period)
         return {
-            (each.labels.get("cluster", ""), each.labels.get("node", "")): _placed(
-                each, period.ends, 1.0
-            )
+            (_cluster_of(each), each.labels.get("node", "")): _placed(each, period.ends, 1.0)
             for each in found
         }
 

@@ -83,7 +83,8 @@ ENERGY = "cluster_model_namespace:disagg_energy_watts:rate5m"
 ACCOUNTED = "cluster:disagg_accounted_gpu_seconds:rate1h"
 UNOBSERVED = "cluster_reason:disagg_unobserved_gpu_seconds:rate1h"
 NODE_GPUS = "node:disagg_gpus:sum"
-"""Read separately: how many GPUs each node has, which is no rate."""
+NODE_PRICE = "node:disagg_gpu_hour_price:max"
+"""Read separately: how many GPUs each node has and what one costs, which are no rates."""
 COST = "cluster_model_namespace:disagg_cost_per_hour:rate5m"
 HOURLY: Mapping[str, str] = MappingProxyType(
     {
@@ -174,7 +175,8 @@ class History:
     """All query results; a rule without a value in the period is absent.
 
     `gpus` are the most GPUs of each node, by cluster and name, in each bucket; None where it was
-    not observed. Curves of the rules in `hourly` are hourly means.
+    not observed. `prices` are their prices of a GPU hour, likewise. Curves of the rules in `hourly`
+    are hourly means.
     """
 
     period: Period
@@ -183,6 +185,7 @@ class History:
     firing_step_seconds: float
     gpus: Mapping[Key, tuple[float | None, ...]] = field(default_factory=dict)
     hourly: frozenset[str] = frozenset()
+    prices: Mapping[Key, tuple[float | None, ...]] = field(default_factory=dict)
 
     def curve(self, rule: str) -> RuleSeries:
         """Return a rule, without a key where it had no value."""

@@ -33,6 +33,7 @@ def report_value(report: Report) -> _Value:
         "energy_kilowatt_hours": dict(report.energy_kilowatt_hours),
         "cost": report.cost,
         "currency": report.currency,
+        "priced_ratio": report.priced_ratio,
         "accounts": [asdict(each) for each in report.accounts],
         "incidents": [_incident(each) for each in report.incidents],
         "notes": list(report.notes),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from disagg_cluster.inspect.report.coverage import Incident
-from disagg_cluster.inspect.report.figures import PHASES, Account, Report
+from disagg_cluster.inspect.report.figures import PHASES, WHOLE, Account, Report
 from disagg_cluster.inspect.report.past import utc
 
 ABSENT = "-"
 COVERAGE_HEADS = ("GPU time", "GPU-hours", "Share")
-_WHOLE = 0.9995
 _LEAST_HOURS = 0.001
 
 REASONS = {
@@ -110,7 +109,9 @@ def summary(report: Report) -> list[tuple[str, str, str]]:
     if report.energy_kilowatt_hours:
         found.append(("Energy", energy(sum(report.energy_kilowatt_hours.values())), "kWh"))
     if report.cost is not None:
-        found.append(("Cost", amount(report.cost, report.currency), "of all GPU time"))
+        priced = 1.0 if report.priced_ratio is None else report.priced_ratio
+        part = "all GPU time" if priced > WHOLE else f"{almost(priced)} of the GPU time"
+        found.append(("Cost", amount(report.cost, report.currency), f"of {part}"))
     return found
 
 
@@ -129,7 +130,7 @@ def coverage(report: Report) -> str:
             f" {known.nodes_part_time} of them "
             f"{'was' if known.nodes_part_time == 1 else 'were'} not seen all the time."
         )
-    if known.accounted_ratio < _WHOLE:
+    if known.accounted_ratio < WHOLE:
         text += " What is not is in no sum, and a gap in the plots where nothing is known."
     return text
 
@@ -152,7 +153,7 @@ def coverage_rows(report: Report) -> list[tuple[str, str, str]]:
 
 def _samples(ratio: float) -> str:
     unknown = "How many GPUs there were is not recorded."
-    if ratio > _WHOLE:
+    if ratio > WHOLE:
         return f"Prometheus has samples for the whole period. {unknown}"
     return (
         f"Prometheus has samples for {percent(ratio)} of the period. What is missing is in no sum, "

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from disagg_cluster.inspect.report import wording
 from disagg_cluster.inspect.report.coverage import incidents
 from disagg_cluster.inspect.report.figures import GpuHourPrice, report_of
 from disagg_cluster.inspect.report.past import COST, ENERGY, IDLE, SHOWBACK, SPLIT, TOKENS, Firing
-from support.histories import ALERT, PERIOD, curve, four_hours
+from support.histories import ALERT, PERIOD, curve, four_hours, half_a_week
 
 COVERED = (1.0, 0.0, 0.5, 1.0)
 KNOWN_HOURS = 2.5
+PRICED = curve({("", "", "idle", "USD"): (0.0, 4.0, 4.0, 4.0)}, (1.0,) * 4)
 
 
 def test_sums_are_over_known_values_only() -> None:
@@ -65,6 +67,30 @@ def test_a_given_price_overrides_the_nodes_prices() -> None:
 
     assert (report.cost, report.currency) == (pytest.approx(200.0), "EUR")
     assert sum(share.cost or 0 for share in report.idle) == pytest.approx(75.0)
+
+
+def test_time_without_a_price_is_said_not_to_be_in_the_cost() -> None:
+    """Of two nodes with 4 GPUs each for two hours, then one, one reports a price from hour 2."""
+    prices = {("c", "a"): (None, 2.0, 2.0, 2.0)}
+    told = report_of(replace(half_a_week(**{COST: PRICED}), prices=prices), None, None)
+
+    assert told.priced_ratio == pytest.approx((3 * 4) / (4 * 4 + 2 * 4))
+    assert ("Cost", "12.00 USD", "of 50.0 % of the GPU time") in wording.summary(told)
+    assert any("reported no price" in note for note in told.notes)
+
+
+def test_a_cost_of_all_time_is_said_to_be_one() -> None:
+    prices = {("c", "a"): (2.0,) * 4, ("c", "b"): (2.0, 2.0, None, None)}
+    history = half_a_week(**{COST: PRICED})
+    for told in (
+        report_of(replace(history, prices=prices), None, None),
+        report_of(history, None, GpuHourPrice(1.0, "USD")),
+    ):
+        assert told.priced_ratio == 1.0
+        assert [unit for name, _, unit in wording.summary(told) if name == "Cost"] == [
+            "of all GPU time"
+        ]
+        assert not any("price" in note for note in told.notes)
 
 
 def test_models_are_separate_and_so_are_idle_gpus_without_one() -> None:
