@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
 from disagg_cluster.top.readings.planner_series import advised, bottlenecks, plans
+from disagg_cluster.top.readings.pool_series import pool_gpus, pools
 from disagg_cluster.top.readings.series import (
     ALERTS,
     RECORDED_VERDICT,
@@ -26,8 +27,6 @@ from disagg_cluster.top.readings.values import (
     FiringAlert,
     GpuReading,
     LiveReading,
-    PoolKey,
-    PoolReading,
     WorkerReading,
 )
 from disagg_exporter.engine_pages.exposition.lines import Sample
@@ -69,8 +68,8 @@ def reading_of(series: Series, at_seconds: float, node: str = "") -> LiveReading
         gpus=gpus,
         engines=engines,
         workers=tuple(_workers(named)),
-        pools=tuple(_pools(named)),
-        pool_gpus=_pool_gpus(named),
+        pools=tuple(pools(named)),
+        pool_gpus=pool_gpus(named),
         verdicts=_verdicts(series),
         failed_collectors=tuple(
             sorted(
@@ -235,33 +234,6 @@ def _workers(series: Series) -> Iterator[WorkerReading]:
                 start_timestamp=start.get(key),
                 next_start_timestamp=following.get(key),
             )
-
-
-def _pools(series: Series) -> Iterator[PoolReading]:
-    sums: dict[str, dict[PoolKey, float]] = {}
-    for what in ("used", "known"):
-        found: dict[PoolKey, float] = defaultdict(float)
-        for sample in series.get(f"disagg_node_capacity_{what}_gpus", ()):
-            found[pool_key(sample.labels)] += sample.value
-        sums[what] = found
-    for key, known_gpus in sorted(sums["known"].items(), key=str):
-        yield PoolReading(key, sums["used"].get(key, 0.0), known_gpus)
-
-
-def _pool_gpus(series: Series) -> Mapping[PoolKey, int]:
-    """Number of devices of each pool's engines."""
-    models = labels_by(series, "disagg_engine_info", "engine")
-    devices: dict[PoolKey, set[tuple[str, str]]] = defaultdict(set)
-    for key, sample in owned(series, "disagg_gpu_assignment_info", "engine"):
-        labels = sample.labels
-        pool = PoolKey(
-            labels.get("cluster", ""),
-            models.get(key, {}).get("model_name", ""),
-            labels.get("engine_namespace", ""),
-            labels.get("role", ""),
-        )
-        devices[pool].add((key[0], labels.get("gpu", "")))
-    return {pool: len(each) for pool, each in devices.items()}
 
 
 def _verdicts(series: Series) -> Mapping[tuple[str, str, str], tuple[str, ...]]:

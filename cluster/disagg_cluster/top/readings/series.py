@@ -37,6 +37,7 @@ OF_NODES = (
     "disagg_engine_prefill_time_to_first_token_seconds_bucket",
     "disagg_engine_inter_token_latency_seconds_bucket",
     "disagg_attribution_info",
+    "disagg_node_role_gpus",
     "disagg_node_capacity_used_gpus",
     "disagg_node_capacity_known_gpus",
     "disagg_request_time_to_first_token_seconds_bucket",

@@ -172,9 +172,9 @@ class BottleneckReading:
 class LiveReading:
     """Everything read at one moment; `failed_collectors` are (node, collector).
 
-    `missed_nodes` were present minutes ago and are not any more. `pool_gpus` is the number of
-    devices of each pool's engines. `verdicts` come from the node's daemon or a Prometheus'
-    recording rule, by cluster, model and namespace.
+    `missed_nodes` were present minutes ago and are not any more. `pool_gpus` are the GPUs of each
+    pool's engines: a MIG slice is its share of one, a shared device is divided. `verdicts` come
+    from the node's daemon or a Prometheus' recording rule, by cluster, model and namespace.
     """
 
     at_seconds: float
@@ -186,7 +186,7 @@ class LiveReading:
     engines: tuple[EngineReading, ...] = ()
     workers: tuple[WorkerReading, ...] = ()
     pools: tuple[PoolReading, ...] = ()
-    pool_gpus: Mapping[PoolKey, int] = field(default_factory=dict)
+    pool_gpus: Mapping[PoolKey, float] = field(default_factory=dict)
     verdicts: Mapping[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)
     failed_collectors: tuple[tuple[str, str], ...] = ()
     alerts: tuple[FiringAlert, ...] = ()

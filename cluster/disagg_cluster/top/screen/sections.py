@@ -123,7 +123,7 @@ def _verdict(model: ModelRow, several: bool) -> Line:
 def _pools(model: ModelRow, device: str) -> Line:
     spans = [Span("used:", "dim")]
     for number, pool in enumerate(model.pools):
-        of = f" of {counted(pool.gpus, device)}" if pool.gpus else ""
+        of = f" of {_gpus(pool.gpus, device)}" if pool.gpus else ""
         role = pool.role if pool.role in ("prefill", "decode") else "bold"
         spans += [
             Span(f"{',' if number else ''} "),
@@ -132,6 +132,12 @@ def _pools(model: ModelRow, device: str) -> Line:
             Span(of, "dim"),
         ]
     return tuple(spans)
+
+
+def _gpus(gpus: float, device: str) -> str:
+    """A number of GPUs, which slices of them make no whole one."""
+    rounded = round(gpus, 2)
+    return counted(int(rounded), device) if rounded.is_integer() else f"{rounded:,} {device}s"
 
 
 def verdict_style(words: str) -> str:

@@ -86,10 +86,10 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class LivePoolRow:
-    """One pool; `used_ratio` is None until the capacity of half of its devices is known."""
+    """One pool; `used_ratio` is None until the capacity of half of its GPUs is known."""
 
     role: str
-    gpus: int | None
+    gpus: float | None
     used_ratio: float | None
 
 

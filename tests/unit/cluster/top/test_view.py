@@ -64,6 +64,40 @@ def test_pools_have_a_verdict_only_if_half_of_their_capacity_is_known() -> None:
     assert [model.verdicts for model in hardly] == [()]
 
 
+def sliced() -> looks.Rows:
+    """Seven slices of one GPU, each with a decode engine whose capacity is known."""
+    rows = looks.a_node()
+    for number in range(7):
+        looks.add_gpu(rows, number, (0, 10, 10, 0, 0), engine=f"decode-{number}", role="decode")
+        looks.add_engine(rows, f"decode-{number}", "decode", used=0.3)
+    looks.add(rows, "disagg_node_role_gpus", 1.0, role="decode", gpu_name="NVIDIA H100")
+    looks.add_pool(rows, "decode", 0.3, 1.0)
+    return rows
+
+
+def test_a_pool_of_slices_is_known_by_their_share_of_gpus() -> None:
+    (model,) = looks.viewed([(sliced(), looks.AT)]).models
+
+    (pool,) = model.pools
+    assert pool.gpus == pytest.approx(1.0)
+    assert pool.used_ratio == pytest.approx(0.3)
+
+
+def test_engines_of_several_pools_divide_the_gpu_that_they_share() -> None:
+    rows = looks.a_node()
+    looks.add_gpu(rows, 0, (0, 10, 10, 0, 0))
+    for role in ("prefill", "decode", "mixed"):
+        shared = {"engine": role, "role": role, "engine_namespace": "", "gpu": "GPU-0000"}
+        looks.add(rows, "disagg_gpu_assignment_info", 1, **shared)
+        looks.add_engine(rows, role, role, used=0.9)
+        looks.add_pool(rows, role, 0.9 / 3, 1 / 3)
+
+    (model,) = looks.viewed([(rows, looks.AT)]).models
+
+    assert [pool.used_ratio for pool in model.pools] == [pytest.approx(0.9)] * 3
+    assert sum(pool.gpus or 0.0 for pool in model.pools) == pytest.approx(1.0)
+
+
 def test_a_failed_worker_is_listed_above_failed_collectors() -> None:
     texts = [trouble.text for trouble in top_screens.failed_node().troubles]
 
