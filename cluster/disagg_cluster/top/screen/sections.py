@@ -10,7 +10,7 @@ from disagg_cluster.top.screen.columns import fullness_style
 from disagg_cluster.top.screen.controls import Controls, EngineOrder
 from disagg_cluster.top.screen.lines import Glyphs, Line, Span, fitted, width_of
 from disagg_cluster.top.screen.numbers import clock, count, latency, percent, rate, window
-from disagg_cluster.top.view.values import ModelRow, TerminalView
+from disagg_cluster.top.view.values import ModelRow, TerminalView, model_words
 
 SIMULATED = "SIMULATED"
 _KEYS = (
@@ -111,11 +111,8 @@ def models(view: TerminalView, width: int) -> list[Line]:
 
 
 def _verdict(model: ModelRow, several: bool) -> Line:
-    name = model.model_name or "(no model name)"
-    if model.namespace:
-        name = f"{model.namespace}/{name}"
-    if several and model.cluster:
-        name = f"{model.cluster} {name}"
+    cluster = model.cluster if several else ""
+    name = model_words(model.model_name or "(no model name)", model.namespace, cluster)
     words = "; ".join(model.verdicts) or "the capacity of its pools is not learned yet"
     return Span(f"{name}: ", "bold"), Span(words, verdict_style(words))
 
@@ -156,8 +153,11 @@ def planned(view: TerminalView) -> list[Line]:
         text = f"{each.model_name}: {each.whose}: {each.cause}{cost}{sure}: {each.action}"
         lines.append((Span("held back  ", "warning"), Span(text.rstrip(": "))))
     lines += [(Span("move       ", "notice"), Span(text)) for text in view.moves]
+    several = len({plan.cluster for plan in view.plans}) > 1
     for plan in view.plans:
-        text = f"{plan.model_name} {plan.role} on {plan.gpu_name}: {count(plan.current)} now"
+        cluster = plan.cluster if several else ""
+        model = model_words(plan.model_name, plan.namespace, cluster)
+        text = f"{model} {plan.role} on {plan.gpu_name}: {count(plan.current)} now"
         if plan.needed is not None:
             text += f", {count(plan.needed)} needed in {plan.horizon} (p90)"
         if plan.recommended is not None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from disagg_cluster.top.readings.values import AdvisedMove, BottleneckReading, PlanReading
-from disagg_cluster.top.view.values import BottleneckRow, RolePlanRow
+from disagg_cluster.top.view.values import BottleneckRow, RolePlanRow, model_words
 
 _ACTIONS = {
     "route_away": "route away from it",
@@ -50,10 +50,12 @@ def moves_of(plans: Sequence[PlanReading]) -> tuple[str, ...]:
             whose = (plan.key.cluster, plan.key.model_name, plan.key.namespace, plan.gpu_name)
             changes[whose][plan.key.role] = plan.recommended - plan.current
             horizons[whose] = plan.horizon
+    several = len({whose[0] for whose in changes}) > 1
     return tuple(
-        f"{words} of {whose[1] or 'the model'} within {horizons[whose]}"
-        for whose, by_role in sorted(changes.items())
-        for words in _moves(whose[3], by_role)
+        f"{words} of {model_words(model or 'the model', namespace, cluster if several else '')} "
+        f"within {horizons[cluster, model, namespace, gpu_name]}"
+        for (cluster, model, namespace, gpu_name), by_role in sorted(changes.items())
+        for words in _moves(gpu_name, by_role)
     )
 
 

@@ -93,6 +93,12 @@ class LivePoolRow:
     used_ratio: float | None
 
 
+def model_words(model_name: str, namespace: str = "", cluster: str = "") -> str:
+    """A model as it is shown, with what tells it from others of its name."""
+    name = f"{namespace}/{model_name}" if namespace else model_name
+    return f"{cluster} {name}" if cluster else name
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRow:
     """The pools of one model and the verdicts on them."""

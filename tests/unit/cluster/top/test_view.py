@@ -6,6 +6,7 @@ import pytest
 
 from disagg_cluster.top.readings.parsing import reading_of
 from disagg_cluster.top.readings.values import PlanReading, PoolKey
+from disagg_cluster.top.screen.sections import planned
 from disagg_cluster.top.view.planned import moves_of
 from disagg_cluster.top.view.reading_history import ReadingHistory, events_between
 from support import top_looks as looks
@@ -120,8 +121,10 @@ def test_changes_between_two_readings_are_reported_once() -> None:
     assert list(events_between(after, after)) == []
 
 
-def plan(role: str, current: float, recommended: float) -> PlanReading:
-    key = PoolKey("blue", "llama", "", role)
+def plan(
+    role: str, current: float, recommended: float, cluster: str = "blue", namespace: str = ""
+) -> PlanReading:
+    key = PoolKey(cluster, "llama", namespace, role)
     return PlanReading(key, "H100", current, recommended, recommended, "1h")
 
 
@@ -132,6 +135,37 @@ def test_gpus_move_between_roles_before_any_are_added() -> None:
         "move 2 x H100 from decode to prefill of llama within 1h",
         "add 1 x H100 for prefill of llama within 1h",
     )
+
+
+def test_moves_name_the_cluster_and_namespace_of_models_of_one_name() -> None:
+    moves = moves_of(
+        [
+            plan("prefill", 4, 7),
+            plan("prefill", 2, 1, "green"),
+            plan("prefill", 1, 2, "green", "search"),
+        ]
+    )
+
+    assert moves == (
+        "add 3 x H100 for prefill of blue llama within 1h",
+        "remove 1 x H100 for prefill of green llama within 1h",
+        "add 1 x H100 for prefill of green search/llama within 1h",
+    )
+
+
+def test_plans_name_the_cluster_and_namespace_of_models_of_one_name() -> None:
+    rows = looks.a_node()
+    for cluster, namespace in (("blue", ""), ("green", "search")):
+        whose = {"cluster": cluster, "model_name": "llama", "engine_namespace": namespace}
+        kind = {"kind": "current", "role": "decode", "gpu_name": "H100"}
+        looks.add(rows, "disagg_plan_gpus", 2, **whose, **kind)
+
+    shown = planned(looks.viewed([(rows, looks.AT)]))
+
+    assert ["".join(span.text for span in line).split(maxsplit=1)[1] for line in shown] == [
+        "blue llama decode on H100: 2 now",
+        "green search/llama decode on H100: 2 now",
+    ]
 
 
 def test_a_fulfilled_plan_has_no_moves() -> None:
