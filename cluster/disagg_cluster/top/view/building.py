@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from disagg_cluster.top.readings.values import EngineReading, GpuReading, LiveReading, WorkerReading
+from disagg_cluster.top.readings.values import EngineReading, LiveReading, WorkerReading
 from disagg_cluster.top.view.gpu_history import (
     SLOT_SECONDS,
     WINDOW_SECONDS,
@@ -77,6 +78,7 @@ def view_of(
         for each in readings.before_newest
     ]
     states = {worker.key: worker for worker in reading.workers}
+    indices = {gpu.key: gpu.index or gpu.gpu for gpu in reading.gpus}
     return replace(
         empty_view(title, links, reading.at_seconds, unanswered),
         version=reading.version,
@@ -109,7 +111,8 @@ def view_of(
                 engine,
                 [(at, each[engine.key]) for at, each in engines_before if engine.key in each],
                 states.get(engine.key),
-                reading,
+                tuple(indices.get((engine.node, gpu), gpu) for gpu in engine.gpus),
+                reading.at_seconds,
             )
             for engine in reading.engines
         ),
@@ -123,22 +126,24 @@ def view_of(
 
 
 def _nodes(reading: LiveReading, lines: Mapping[tuple[str, str], GpuTimeline]) -> Iterator[NodeRow]:
+    lines_of: dict[str, list[GpuTimeline]] = defaultdict(list)
+    for gpu in reading.gpus:
+        lines_of[gpu.node].append(lines[gpu.key])
+    engines = Counter(engine.node for engine in reading.engines)
     for node in reading.nodes:
-        gpus: Sequence[GpuReading] = [gpu for gpu in reading.gpus if gpu.node == node]
-        own = [lines[gpu.key] for gpu in gpus]
+        own = lines_of[node]
         known = [time for line in own if (time := line.last(WINDOW_SECONDS))]
-        engines = sum(engine.node == node for engine in reading.engines)
-        yield NodeRow(node, len(gpus), engines, total(known), history(own))
+        yield NodeRow(node, len(own), engines[node], total(known), history(own))
 
 
 def _engine(
     engine: EngineReading,
     before: Sequence[tuple[float, EngineReading]],
     worker: WorkerReading | None,
-    reading: LiveReading,
+    gpus: tuple[str, ...],
+    now: float,
 ) -> LiveEngineRow:
-    shown = _worker(worker, reading.at_seconds) if worker is not None else None
-    indices = {gpu.key: gpu.index or gpu.gpu for gpu in reading.gpus}
+    shown = _worker(worker, now) if worker is not None else None
     return LiveEngineRow(
         node=engine.node,
         engine=engine.engine,
@@ -148,13 +153,13 @@ def _engine(
         version=engine.version,
         state=_state(engine, worker),
         state_seconds=shown.state_seconds if shown else None,
-        gpus=tuple(indices.get((engine.node, gpu), gpu) for gpu in engine.gpus),
+        gpus=gpus,
         running=engine.running,
         waiting=_waiting(engine),
         kv_used_ratio=engine.kv_used_ratio,
         first_token_p95_seconds=p95_since(engine, before, lambda each: each.first_token),
         between_tokens_p95_seconds=p95_since(engine, before, lambda each: each.between_tokens),
-        tokens_per_second=tokens_per_second(engine, before, reading.at_seconds),
+        tokens_per_second=tokens_per_second(engine, before, now),
         used_ratio=engine.used_ratio,
         bound=engine.bound,
         method=engine.method,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 import pytest
 
 from disagg_cluster.top.readings.parsing import reading_of
-from disagg_cluster.top.readings.values import PlanReading, PoolKey
+from disagg_cluster.top.readings.values import GpuReading, PlanReading, PoolKey
 from disagg_cluster.top.screen.sections import planned
 from disagg_cluster.top.view.planned import moves_of
 from disagg_cluster.top.view.reading_history import ReadingHistory, events_between
@@ -45,6 +48,29 @@ def test_nodes_of_the_same_name_in_two_clusters_are_two_nodes() -> None:
         ("green/node-0", 4000),
     ]
     assert {gpu.node for gpu in view.gpus} == {"blue/node-0", "green/node-0"}
+
+
+def key_reads(nodes: int) -> int:
+    """How often devices are looked up to build the view of so many nodes with 8 GPUs each."""
+    rows = looks.together(
+        *(looks.serving(8, 8, looks.AT, node=f"node-{number}") for number in range(nodes))
+    )
+    code, calls = GpuReading.key.fget.__code__, 0  # type: ignore[attr-defined] # a property
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code is code
+
+    sys.setprofile(count)
+    try:
+        looks.viewed([(rows, looks.AT)])
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_work_for_a_view_grows_with_the_fleet_and_not_with_its_square() -> None:
+    assert key_reads(16) <= 2.2 * key_reads(8)
 
 
 def test_a_single_reading_gives_no_rates() -> None:
