@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from operator import attrgetter
 from statistics import median
 
 from disagg_exporter.capacity.curves.curve import MOST_RATES, Curve, LearnedLimits
@@ -23,7 +25,7 @@ from disagg_exporter.capacity.curves.utilization import (
     LoadWindow,
     load_of,
 )
-from disagg_exporter.capacity.stream import StreamLoad
+from disagg_exporter.capacity.stream import StreamLoad, with_other_servers
 from disagg_exporter.capacity.work import RecordStretch, StreamInbox
 from disagg_exporter.model import (
     CurveSample,
@@ -36,6 +38,8 @@ from disagg_exporter.model import (
 
 SMOOTH_EVERY_NS = 60 * SECOND_NS
 """Interval at which a known knee is recomputed: smoothing takes milliseconds."""
+BEATING_NS = 5 * SECOND_NS
+"""A stream that is silent for longer missed several heartbeats: its process may have ended."""
 SILENT_NS = 30 * 1_000_000_000
 """A stream that is silent for this long has ended."""
 STUCK_NS = 60 * 1_000_000_000
@@ -79,21 +83,25 @@ class StepCapacity:
 
     def advance(self, now_ns: int) -> None:
         """Update load and limits for the second that has passed."""
+        servers = Counter(rank for (_, _, rank), each in self._streams.items() if each.recorded_ns)
         for name, stream in list(self._streams.items()):
-            stream.end_second(now_ns)
+            stream.end_second(now_ns, is_shared=servers[name[2]] > 1)
             if now_ns - stream.received_ns > SILENT_NS:
                 del self._streams[name]
-        ranks: dict[int, StreamLoad] = {}
+        ranks: defaultdict[int, list[StreamLoad]] = defaultdict(list)
         for (_, _, rank), stream in self._streams.items():
-            # Each of several API servers receives a part of a rank's steps; what the last to report
-            # received stands for all.
-            latest = ranks.get(rank)
-            if now_ns - stream.mark_ns <= STUCK_NS and (
-                latest is None or stream.recorded_ns > latest.recorded_ns
-            ):
-                ranks[rank] = stream
-        self.load = load_of(stream.window.total for stream in ranks.values())
-        gaps = [stream.gap_seconds for stream in ranks.values() if stream.gap_seconds is not None]
+            if now_ns - stream.mark_ns <= STUCK_NS:
+                ranks[rank].append(stream)
+        # Of several API servers each receives a part of a rank's steps. The state that the last to
+        # report received is the rank's; the steps of all add up.
+        latest = {
+            rank: max(streams, key=attrgetter("recorded_ns")) for rank, streams in ranks.items()
+        }
+        self.load = load_of(
+            with_other_servers(stream, _others(stream, ranks[rank], now_ns))
+            for rank, stream in latest.items()
+        )
+        gaps = [stream.gap_seconds for stream in latest.values() if stream.gap_seconds is not None]
         self._gap_seconds = max(gaps, default=self._gap_seconds)
         if now_ns >= self._conclude_ns:
             self._conclude_ns = now_ns + CONCLUDE_EVERY_NS
@@ -125,6 +133,15 @@ class StepCapacity:
         batches = self._decode_curve.points(now_ns)
         self.decode = find_batch(batches, self._itl_seconds - self._gap_seconds)
         self.decode_curve = batch_curve(batches, self._gap_seconds)
+
+
+def _others(latest: StreamLoad, streams: Sequence[StreamLoad], now_ns: int) -> Sequence[StreamLoad]:
+    """Return what other API servers report of a rank; a former process beats no more."""
+    return [
+        stream
+        for stream in streams
+        if stream is not latest and stream.recorded_ns and now_ns - stream.received_ns <= BEATING_NS
+    ]
 
 
 SATURATED_NS = 10 * SECOND_NS

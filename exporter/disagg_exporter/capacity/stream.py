@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
 from disagg_exporter.capacity.curves.curve import Curve
-from disagg_exporter.capacity.curves.utilization import LoadTally, LoadWindow
+from disagg_exporter.capacity.curves.utilization import WINDOW_NS, LoadTally, LoadWindow
 from disagg_exporter.capacity.work import (
     BatchSums,
     RecordColumns,
@@ -131,12 +132,16 @@ class StreamLoad:
         for size, step_ns, t_ns, full in zip(*(c[teaches].tolist() for c in columns), strict=True):
             self._prefill.add(size, step_ns / 1e9, t_ns, full=full)
 
-    def end_second(self, now_ns: int) -> None:
-        """Move what was gathered into the window and the curves."""
+    def end_second(self, now_ns: int, *, is_shared: bool = False) -> None:
+        """Move what was gathered into the window and the curves.
+
+        If the rank `is_shared`, steps that other servers report lie between two records: that is no
+        gap.
+        """
         tally, self._tally = self._tally, LoadTally()
         if tally.length_ns:
             self.window.add(tally)
-        if tally.paired_steps:
+        if tally.paired_steps and not is_shared:
             gap_ns = max(tally.paired_ns - tally.worked_ns, 0.0)
             self._gaps.append(gap_ns / tally.paired_steps / 1e9)
         for number, (steps, requests, spent_ns) in list(self._pools.items()):
@@ -171,6 +176,33 @@ class StreamLoad:
         length_ns = np.zeros(len(rows))
         length_ns[1:] = reached_ns[1:] - reached_ns[:-1]
         return RecordStretch(rows, length_ns, inbox.overlapped, inbox.held_totals)
+
+
+_COUNTS = (
+    *("prefill_tokens", "prefill_steps", "decode_tokens", "decode_steps", "steps"),
+    "preemptions",
+)
+
+
+def with_other_servers(latest: StreamLoad, others: Sequence[StreamLoad]) -> LoadTally:
+    """Return the last minute of a rank of which each of several servers reports a part.
+
+    Time and state are those of the `latest`. Counts are of all of them; of a server that has
+    reported no step for a while, the part of its last minute that is still in that of the latest.
+    """
+    total = latest.window.total
+    if not others or not total.length_ns:
+        return total
+    more = dict.fromkeys(_COUNTS, 0.0)
+    for other in others:
+        part = other.window.total
+        left = max(1 - max(latest.mark_ns - other.mark_ns, 0) / WINDOW_NS, 0.0)
+        if part.length_ns:
+            for name in _COUNTS:
+                more[name] += getattr(part, name) * left * total.length_ns / part.length_ns
+    # From one record of a server to its next there are steps of others.
+    counts = {name: getattr(total, name) + count for name, count in more.items()}
+    return replace(total, **counts, paired_ns=0.0, worked_ns=0.0, paired_steps=0.0)
 
 
 def learn(reported: Iterable[tuple[StreamLoad, RecordStretch]]) -> None:

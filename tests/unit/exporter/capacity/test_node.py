@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.model import (
+    Bottleneck,
     EngineCapacity,
     EnginePage,
     EngineState,
@@ -304,6 +306,77 @@ def test_an_engine_whose_records_go_to_several_servers_teaches_no_curve(several:
     decode = node.capacity().decode
 
     assert (decode is None) is several
+
+
+class SharedNode(Node):
+    """A node whose engine has several API servers, which get its steps' records in turn."""
+
+    def __init__(self, servers: int, role: Role, *, overlapped: bool = False) -> None:
+        super().__init__(role, overlapped=overlapped)
+        self.status = replace(self.status, model_size=ModelSize(1_000, 100, 2, 16))
+        self._servers = [self.engine]
+        self._servers += [ScriptedEngine(self.hear, pid=200 + n) for n in range(servers - 1)]
+        for server in self._servers:
+            server.rest(1)
+
+    def take_turns(self, step: Callable[[], None], seconds: float) -> None:
+        until_ns = self.engine.now_ns + seconds * SECOND_NS
+        while self.engine.now_ns < until_ns:
+            now_ns = self.engine.now_ns
+            self._servers.append(self._servers.pop(0))
+            self.engine = self._servers[0]
+            self.engine.now_ns = now_ns
+            step()
+
+    def learn_decode(self) -> None:
+        for batch in (10, 20, 50, 80, 120, 200):
+            self.take_turns(lambda batch=batch: self.decode(batch), 10)  # type: ignore[misc] # a closure
+
+
+@pytest.mark.parametrize("servers", [1, 2, 4])
+def test_a_decode_engine_is_as_full_however_many_api_servers_report_it(servers: int) -> None:
+    """Between two records of one server lie steps of others, which are no gap of the host."""
+    node = SharedNode(servers, Role.DECODE)
+    node.learn_decode()
+
+    node.take_turns(lambda: node.decode(40), 70)
+    capacity = node.capacity()
+
+    assert capacity.decode is not None
+    assert capacity.decode.requests == pytest.approx(TARGET_BATCH, rel=0.01)
+    assert capacity.used_ratio == pytest.approx(0.4, rel=0.02)
+    assert capacity.bottleneck is Bottleneck.NONE
+
+
+@pytest.mark.parametrize("overlapped", [False, True])
+@pytest.mark.parametrize("servers", [1, 2, 4])
+def test_the_tokens_of_all_api_servers_of_an_engine_add_up(servers: int, overlapped: bool) -> None:
+    node = SharedNode(servers, Role.PREFILL, overlapped=overlapped)
+
+    def prefill() -> None:
+        node.engine.running = 1
+        node.prefill(4000)
+
+    node.take_turns(prefill, 70)
+
+    rate = 4000 / (PREFILL_BASE + PREFILL_TOKEN * 4000)
+    assert node.capacity().flops_per_second == pytest.approx(2 * 1_000 * rate, rel=0.02)
+
+
+def test_a_former_process_of_an_engine_adds_nothing_to_its_load() -> None:
+    node = Node()
+    node.status = replace(node.status, model_size=ModelSize(1_000, 100, 2, 16))
+    node.decode_for(40, 60)
+    before = node.capacity().flops_per_second
+    node.engine.restart()
+    node.engine.now_ns += 10 * SECOND_NS
+    node.engine.rest(1)
+    node.decode_for(40, 15)
+
+    assert before is not None
+    after = node.capacity().flops_per_second
+    assert after is not None
+    assert after <= before
 
 
 def test_for_an_overlapped_engine_the_time_between_records_counts() -> None:
