@@ -146,7 +146,9 @@ def _undivided(engine: EngineView) -> str:
 
 
 def _by_step(engine: EngineView) -> Accuracy:
-    lost = f", {engine.lost_records:.0f} records recovered" if engine.lost_records else ""
+    # Our records carry totals, which restore those that never arrived; others' messages do not.
+    fate = "recovered" if engine.method == "steps" else "lost and not restored"
+    lost = f", {engine.lost_records:.0f} records {fate}" if engine.lost_records else ""
     measured = f"measured step by step{lost}"
     if engine.split == "model":
         return Accuracy(True, f"{measured}; mixed steps divided by a cost model{_error(engine)}")

@@ -134,6 +134,7 @@ def test_possible_improvements_are_reported(facts: NodeFacts, word: str, step: s
         ({"split": "tokens"}, "divided by tokens until"),
         ({"split": "none"}, "measured step by step"),
         ({"lost_records": 7.0}, "7 records recovered"),
+        ({"method": "fpm", "lost_records": 7.0}, "7 records lost and not restored"),
         ({"method": "fpm"}, "measured step by step"),
     ],
 )
