@@ -45,10 +45,20 @@ class DecodeTuning:
 
     @property
     def max_num_seqs(self) -> int | None:
-        """The most requests within the target at every context length; None if unknown."""
-        found = [context.estimate.requests for context in self.contexts]
-        known = [each for each in found if each is not None]
-        return min(known) if known and len(known) == len(found) else None
+        """The most requests within the target at every context length; None if unknown.
+
+        Contexts of which the engine itself runs fewer do not count: its cache bounds these, and
+        shorter ones may be more. Where it runs all that meet the target, it is what it runs at
+        most; where the target was out of reach of the largest batch to time, nothing is known.
+        """
+        if any(context.estimate.requests is None for context in self.contexts):
+            return None
+        missed = [each.estimate for each in self.contexts if each.estimate.slow is not None]
+        if missed:
+            return min(each.requests for each in missed if each.requests is not None)
+        if any(context.crowded_at is None for context in self.contexts):
+            return None
+        return max((each.estimate.requests or 0 for each in self.contexts), default=None)
 
 
 class DecodeTuner:

@@ -172,10 +172,16 @@ def _decode_advice(found: DecodeTuning) -> Iterator[str]:
             held = f"it ran {context.crowded_at} at once at most"
             why = "more were not timed (--largest)" if context.crowded_at is None else held
             yield f"Contexts of {tokens} tokens: no batch missed {target}; {why}."
-    if found.max_num_seqs is not None:
+    most = found.max_num_seqs
+    if most is not None and any(each.estimate.slow is not None for each in found.contexts):
         yield (
-            f"Set max_num_seqs to {found.max_num_seqs}: the most requests that get their tokens "
-            f"within {target} at each of these contexts."
+            f"Set max_num_seqs to {most}: the most requests that get their tokens within {target} "
+            "at each of the contexts that missed it with more."
+        )
+    elif most is not None:
+        yield (
+            f"Set max_num_seqs to {most}, or leave it: the engine runs no more at once, and these "
+            f"get their tokens within {target}."
         )
 
 

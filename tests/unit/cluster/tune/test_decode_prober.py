@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Generator, Sequence
 
 import pytest
 
-from disagg_cluster.tune.completions import UniquePrompts
+from disagg_cluster.tune.completions import Prompt, UniquePrompts, WrittenToken
 from disagg_cluster.tune.decode_prober import STEPS, CrowdedBatch, DecodeProber
 from disagg_cluster.tune.decode_tuning import DecodeTuner
 from disagg_cluster.tune.probed import SizeProbe
 from disagg_cluster.tune.traffic_guard import LiveEngineError
+from disagg_cluster.tune.tuning_text import decode_text
 from support.probed_engines import FakeEngine, affine
 
 PRICE = affine(0.01, 1e-4)
@@ -51,6 +53,41 @@ def test_waiting_for_running_requests_ends_with_an_error() -> None:
 
     with pytest.raises(LiveEngineError, match="1 running"):
         prober(engine).probe(4, 64)
+
+
+def test_nothing_is_recommended_if_the_target_is_beyond_the_largest_batch_to_time() -> None:
+    """At 50 ms the engine would keep the target with 400 requests; 256 are the most to time."""
+    engine = FakeEngine(PRICE, requests=1024)
+    tuner = DecodeTuner(prober(engine), [128], 0.05, 256)
+
+    found = tuner.run(lambda _: None)
+
+    assert found.contexts[0].estimate.requests == 256
+    assert found.max_num_seqs is None
+    text = decode_text(found)
+    assert "no batch missed 50.0 ms; more were not timed (--largest)" in text
+    assert "max_num_seqs" not in text
+
+
+class SmallCache(FakeEngine):
+    """Holds twelve requests of long contexts at once."""
+
+    def complete(
+        self, prompts: Sequence[Prompt], max_tokens: int, deadline_seconds: float
+    ) -> Generator[WrittenToken]:
+        self.requests = 12 if len(prompts[0]) > 1000 else 1024
+        return super().complete(prompts, max_tokens, deadline_seconds)
+
+
+def test_a_context_that_fills_the_cache_does_not_lower_the_limit_of_shorter_ones() -> None:
+    engine = SmallCache(affine(0.01, 3e-4))
+    tuner = DecodeTuner(prober(engine, 16384), [128, 2048], 0.05, 256)
+
+    found = tuner.run(lambda _: None)
+
+    assert [context.crowded_at for context in found.contexts] == [None, 12]
+    assert found.max_num_seqs == found.contexts[0].estimate.requests
+    assert found.max_num_seqs == pytest.approx(133, abs=1)
 
 
 def test_the_tuner_respects_the_batch_limit_of_the_engine() -> None:
