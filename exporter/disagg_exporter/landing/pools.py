@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -14,7 +15,10 @@ _POOLS = (Role.PREFILL, Role.DECODE, Role.MIXED)
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """The engines of one role: number, GPUs, and how full; None while that is not learned."""
+    """The engines of one role: number, GPUs, and how full; None while that is not learned.
+
+    A GPU that engines share is divided by their number, as in the metrics of capacity.
+    """
 
     role: Role
     engines: int
@@ -36,11 +40,13 @@ def model_pools(snapshot: Snapshot, late: Collection[ModelName] = ()) -> tuple[M
     """Return the pools of each model served here; `late` are the models with late tokens."""
     used = {each.engine: each.used_ratio for each in snapshot.capacities}
     weights = {device.gpu: device.weight for device in snapshot.devices}
+    present = [engine for engine in snapshot.engines if engine.state is not EngineState.GONE]
+    sharers = Counter(gpu for engine in present for gpu in engine.devices)
     serving: dict[ModelName, dict[Role, list[tuple[float, float | None]]]] = {}
-    for engine in snapshot.engines:
-        if engine.state is EngineState.GONE or engine.role not in _POOLS:
+    for engine in present:
+        if engine.role not in _POOLS:
             continue
-        gpus = sum(weights.get(gpu, 0.0) for gpu in engine.devices) or 1.0
+        gpus = sum(weights.get(gpu, 0.0) / sharers[gpu] for gpu in engine.devices) or 1.0
         pools = serving.setdefault(ModelName(engine.model_name, engine.namespace), {})
         pools.setdefault(engine.role, []).append((gpus, used.get(engine.engine)))
     return tuple(
