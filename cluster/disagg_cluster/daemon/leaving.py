@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from disagg_cluster.config import Attach
 from disagg_cluster.host.spans import duration_text
 from disagg_exporter.landing.problems import waiting_text
-from disagg_exporter.landing.served import totals_of
+from disagg_exporter.landing.served import totals_of, users_arrivals
 from disagg_exporter.model import (
     MICROJOULES_PER_JOULE,
     SLICE_NS_PER_GPU_SECOND,
@@ -131,9 +131,9 @@ def summary_text(first: Snapshot, last: Snapshot) -> str:
 def _arrived(first: Snapshot, last: Snapshot) -> float | None:
     """Requests between two snapshots; None where nothing counts them.
 
-    Of a model whose best source has changed since, the counts cannot be subtracted.
+    Of a model whose best source had not reported before, the counts cannot be subtracted.
     """
-    before, after = totals_of(first).arrivals, totals_of(last).arrivals
+    before, after = totals_of(first).arrivals, users_arrivals(totals_of(last))
     models = {key.model for key in before}
     arrived = [
         max(0.0, count - before.get(key, 0.0))

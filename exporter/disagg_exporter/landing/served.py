@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from disagg_exporter.landing.track import COARSE_STEP_SECONDS, KEPT_SECONDS
 from disagg_exporter.model import Phase, Snapshot
-from disagg_exporter.model.serving import Histogram, RequestAccount, RequestSource
+from disagg_exporter.model.serving import Histogram, RequestSource
 from disagg_exporter.model.waits import (
     LATE_WINDOW_SECONDS,
     LatencyTargets,
@@ -49,11 +49,14 @@ class WaitsOf(NamedTuple):
     source: RequestSource | None = None
 
 
+Key = TypeVar("Key", CountsOf, WaitsOf)
+
+
 @dataclass(frozen=True, slots=True)
 class ServedTotals:
     """Request counts up to now; None, or no entry, where nothing reports them.
 
-    Tokens are over all models. A model's best source may change, so its counts name their source.
+    Tokens are over all models. Of each model there is what every source counts.
     """
 
     at_seconds: float
@@ -77,10 +80,11 @@ class ServedRates:
 
 
 def totals_of(snapshot: Snapshot) -> ServedTotals:
-    """Return the totals of a snapshot; for each model from the best source that reports it."""
-    accounts = snapshot.requests.requests
-    arrivals = _best(accounts, lambda account: account.arrivals)
-    first_token = _best(accounts, lambda account: account.time_to_first_token)
+    """Return the totals of a snapshot."""
+    accounts = {
+        CountsOf(ModelName(each.model_name, each.engine_namespace), each.source): each
+        for each in snapshot.requests.requests
+    }
     tokens = dict.fromkeys(Phase, 0)
     for each in snapshot.tokens:
         tokens[each.phase] += each.tokens
@@ -91,40 +95,53 @@ def totals_of(snapshot: Snapshot) -> ServedTotals:
     }
     return ServedTotals(
         at_seconds=snapshot.taken_ns / 1e9,
-        arrivals=arrivals,
+        arrivals={
+            key: each.arrivals for key, each in accounts.items() if each.arrivals is not None
+        },
         prompt_tokens=tokens[Phase.PREFILL] if snapshot.tokens else None,
         output_tokens=tokens[Phase.DECODE] if snapshot.tokens else None,
         first_token={
-            WaitsOf(model, source=source): waits for (model, source), waits in first_token.items()
+            WaitsOf(model, source=source): each.time_to_first_token
+            for (model, source), each in accounts.items()
+            if each.time_to_first_token is not None
         },
         between_tokens=between_tokens,
     )
 
 
-def _best(
-    accounts: Sequence[RequestAccount], value_of: Callable[[RequestAccount], T | None]
-) -> dict[CountsOf, T]:
-    """Return each model's value from the best source that reports it: a sum would count twice.
+_IN_FRONT = (RequestSource.FRONTEND, RequestSource.ROUTER)
 
-    For separate pools, the engines count the requests, and only both together give the waits.
+
+def of_best_sources(later: Mapping[Key, T], has_counted: Callable[[T], bool]) -> Mapping[Key, T]:
+    """Return each model's counts by the best source that has counted any: a sum would count twice.
+
+    One in front of the engines that has counted none is not on the way of these users. Engines that
+    do prefill and decode, and separate pools, have different requests: both count.
     """
-    best: dict[ModelName, tuple[RequestSource, T]] = {}
-    order = list(RequestSource)
-    for account in sorted(accounts, key=lambda account: order.index(account.source)):
-        reported = value_of(account)
-        if reported is not None:
-            model = ModelName(account.model_name, account.engine_namespace)
-            best.setdefault(model, (account.source, reported))
-    return {CountsOf(model, source): reported for model, (source, reported) in best.items()}
+    models: dict[ModelName, list[Key]] = {}
+    for key in later:
+        models.setdefault(key.model, []).append(key)
+    best: list[Key] = []
+    for keys in models.values():
+        front = [key for source in _IN_FRONT for key in keys if key.source is source]
+        counting = [key for key in front if has_counted(later[key])]
+        own = [key for key in keys if key.source not in _IN_FRONT]
+        best += counting[:1] or own or front[:1]
+    return {key: later[key] for key in best}
+
+
+def users_arrivals(totals: ServedTotals) -> Mapping[CountsOf, float]:
+    """Return the requests that arrived so far, by each model's best source."""
+    return of_best_sources(totals.arrivals, lambda count: count > 0)
 
 
 def arrivals_since(earlier: Sequence[ServedTotals], later: ServedTotals) -> float | None:
-    """Return requests a second, of each source since the oldest moment at which it was the best.
+    """Return requests a second, of each model's best source since the oldest moment that has it.
 
     None if a counter was reset, or nothing was known before.
     """
     rates = []
-    for key, after in later.arrivals.items():
+    for key, after in users_arrivals(later).items():
         known = next((each for each in earlier if key in each.arrivals), None)
         if known is None:
             continue
@@ -149,7 +166,7 @@ def rates_since(earlier: Sequence[ServedTotals], later: ServedTotals) -> ServedR
         before, seconds = total(known), later.at_seconds - known.at_seconds
         return (after - before) / seconds if before is not None and after >= before else None
 
-    first = waits_since([totals.first_token for totals in earlier], later.first_token)
+    first = first_tokens_since(earlier, later)
     between = waits_since([totals.between_tokens for totals in earlier], later.between_tokens)
     return ServedRates(
         at_seconds=later.at_seconds,
@@ -169,11 +186,19 @@ def waits_since(
     return {key: since(later[key], before) for key, before in known.items() if before is not None}
 
 
+def first_tokens_since(
+    earlier: Sequence[ServedTotals], later: ServedTotals
+) -> dict[WaitsOf, Histogram]:
+    """Return users' waits for first tokens by each model's best source, likewise."""
+    best = of_best_sources(later.first_token, lambda waits: waits.total > 0)
+    return waits_since([totals.first_token for totals in earlier], best)
+
+
 def late_models(
     earlier: Sequence[ServedTotals], later: ServedTotals, targets: LatencyTargets
 ) -> frozenset[ModelName]:
     """Return the models whose users' tokens were late over the last five minutes."""
-    first = waits_since([totals.first_token for totals in earlier], later.first_token)
+    first = first_tokens_since(earlier, later)
     between = waits_since([totals.between_tokens for totals in earlier], later.between_tokens)
 
     def of(model: ModelName, waits: Mapping[WaitsOf, Histogram]) -> Histogram | None:

@@ -86,8 +86,52 @@ def test_counts_of_different_sources_are_not_subtracted() -> None:
         )
 
     rates = [each.arrivals_per_second for each in history.rates]
-    assert rates == [1.0, None, 1.0, 1.0]
+    assert rates == [1.0, 1.0, 1.0, 1.0]
     assert all(each.first_token_p95_seconds is None for each in history.rates)
+
+
+def told_by(second: int, **arrivals: float) -> Snapshot:
+    """What these sources have counted by a second; each request waited 0.3 s."""
+    accounts = tuple(
+        RequestAccount(
+            RequestSource(source), "llama", "", arrivals=count, time_to_first_token=waited(count)
+        )
+        for source, count in arrivals.items()
+    )
+    return Snapshot(second * 10**9, 0.0, 0, requests=RequestAccounts(requests=accounts))
+
+
+def waited(requests: float) -> Histogram:
+    return Histogram((0.25, 0.5), (0.0, requests, requests), 0.3 * requests)
+
+
+def test_a_frontend_that_counted_nothing_does_not_hide_the_requests_of_engines() -> None:
+    history = ServedHistory(LatencyTargets())
+    for second in (0, 10, 20):
+        history.remember(told_by(second, engine=1_000.0 + 3 * second, frontend=0.0))
+
+    last = history.rates[-1]
+    assert last.arrivals_per_second == 3.0
+    assert last.first_token_p95_seconds == pytest.approx(0.4875)
+
+
+def test_waits_at_mixed_engines_and_at_pools_of_a_model_are_shown_together() -> None:
+    """Nineteen in twenty of its users are served by the pools, more slowly."""
+    history = ServedHistory(LatencyTargets())
+    for second in (0, 10):
+        waits = {
+            RequestSource.ENGINE: Histogram((0.5, 5.0), (second, second, second), 0.0),
+            RequestSource.POOLS: Histogram((0.5, 5.0), (0.0, 19 * second, 19 * second), 0.0),
+        }
+        accounts = tuple(
+            RequestAccount(source, "llama", "", time_to_first_token=waits[source])
+            for source in waits
+        )
+        history.remember(
+            Snapshot(second * 10**9, 0.0, 0, requests=RequestAccounts(requests=accounts))
+        )
+
+    assert history.rates[-1].first_token_p95_seconds == pytest.approx(0.5 + 4.5 * 18 / 19)
 
 
 def slow(late: float) -> Histogram:
