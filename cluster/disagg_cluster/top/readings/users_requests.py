@@ -12,6 +12,7 @@ from disagg_exporter.model import Histogram
 
 # Sources of user requests, best first (docs/metrics.md, label `source`).
 _SOURCES = ("frontend", "router", "engine", "pools")
+_OWN = frozenset(("engine", "pools"))
 
 
 def users_first_token(series: Series) -> Mapping[RequestsOf, Histogram]:
@@ -30,7 +31,8 @@ def arrivals(series: Series) -> Mapping[RequestsOf, float]:
 def _best(samples: Sequence[Sample]) -> Mapping[RequestsOf, list[Sample]]:
     """Samples of each model's best source: a sum over sources would count requests twice.
 
-    A source that has counted no request yet, as a frontend that is bypassed, comes last.
+    A source that has counted no request yet, as a frontend that is bypassed, comes last. Engines
+    that do prefill and decode, and separate pools, have different requests: both count.
     """
     sources: dict[PoolKey, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
@@ -38,8 +40,9 @@ def _best(samples: Sequence[Sample]) -> Mapping[RequestsOf, list[Sample]]:
     best: dict[RequestsOf, list[Sample]] = defaultdict(list)
     for model, each in sources.items():
         source = min(each, key=lambda source: _rank(source, each[source]))
-        for sample in each[source]:
-            best[RequestsOf(node_of(sample.labels), model, source)].append(sample)
+        for chosen in each.keys() & _OWN if source in _OWN else (source,):
+            for sample in each[chosen]:
+                best[RequestsOf(node_of(sample.labels), model, chosen)].append(sample)
     return best
 
 

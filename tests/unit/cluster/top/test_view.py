@@ -219,6 +219,23 @@ def test_a_frontend_that_counted_nothing_does_not_hide_the_requests_of_engines()
     assert sum(reading_of(rows, looks.AT).arrivals.values()) == 100
 
 
+def test_waits_at_mixed_engines_and_at_pools_of_a_model_are_shown_together() -> None:
+    """Nineteen in twenty of its users are served by the pools, more slowly."""
+
+    def reading(second: int) -> tuple[looks.Rows, float]:
+        rows = looks.a_node()
+        name = "disagg_request_time_to_first_token_seconds_bucket"
+        for source, fast, all_of_them in (("engine", 1, 1), ("pools", 0, 19)):
+            whose = {"source": source, "model_name": "llama"}
+            for bound, count in (("0.5", fast), ("5.0", all_of_them), ("+Inf", all_of_them)):
+                looks.add(rows, name, second * count, le=bound, **whose)
+        return rows, looks.AT + second
+
+    view = looks.viewed([reading(1), reading(31)])
+
+    assert view.users_first_token_p95_seconds == pytest.approx(0.5 + 4.5 * 18 / 19)
+
+
 def arrived(second: int, **counts: float) -> tuple[looks.Rows, float]:
     """A reading in which these sources have counted so many requests, each served in 0.2 s."""
     rows = looks.a_node()
