@@ -97,6 +97,11 @@ def url(now: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             )
             for rule, value in ((SPLIT, 2.0), (SHOWBACK, 2.0), (TOKENS, 1000.0), (ENERGY, 700.0))
         ]
+    # Its Prometheus evaluates every minute until ten hours ago, and every five minutes since.
+    changed = {"cluster": "changed", "role": "decode", "phase": "decode"}
+    past.append(
+        Past(SPLIT, changed, lambda at: 4.0 if at <= now - 10 * HOUR or not at % 300 else None)
+    )
     # Its Prometheus evaluates every five minutes.
     slow = {"cluster": "slow", "role": "decode", "phase": "decode"}
     past.append(Past(SPLIT, slow, lambda at: None if at % 300 else steady(4.0)(at)))
@@ -158,7 +163,8 @@ def test_all_clusters_are_summed_unless_one_is_selected(url: str, now: int) -> N
     assert (east.priced_ratio, all_of_them.priced_ratio) == (1.0, pytest.approx(9 / 109))
     more = all_of_them.gpu_hours["decode"] - east.gpu_hours["decode"]
     others = (100.0 + 2.0 + 4.0) * (36 - GAP_HOURS) + 2.0 * sum(SHORT.values()) / 60
-    assert more == pytest.approx(others, rel=1e-6)
+    changed = report_of(Reader(url, "changed").read(period), "changed", None)
+    assert more == pytest.approx(others + changed.gpu_hours["decode"], rel=1e-6)
 
 
 def test_hourly_means_of_older_rules_are_used_where_nothing_else_is_recorded(
@@ -188,12 +194,24 @@ def test_clusters_that_evaluate_at_different_intervals_add_up(url: str, now: int
     period = period_until(now, SINCE)
     each = {
         cluster: report_of(Reader(url, cluster).read(period), cluster, None).gpu_hours["decode"]
-        for cluster in ("east", "west", "old", "slow", *SHORT)
+        for cluster in ("east", "west", "old", "slow", "changed", *SHORT)
     }
     together = report_of(Reader(url).read(period), None, None)
 
     assert each["slow"] == pytest.approx(4.0 * (36 - GAP_HOURS), rel=1e-6)
     assert together.gpu_hours["decode"] == pytest.approx(sum(each.values()), rel=1e-6)
+
+
+def test_hours_count_in_full_after_the_interval_of_the_rules_was_changed(
+    url: str, now: int
+) -> None:
+    """In buckets of an hour, from 40 hours ago; one of them lies on both sides of the change."""
+    period = period_until(now, 7 * DAY)
+    report = report_of(Reader(url, "changed").read(period), "changed", None)
+
+    hours = (period.end_seconds - (now - 40 * HOUR)) / HOUR
+    assert report.gpu_hours["decode"] == pytest.approx(4.0 * hours, abs=4.0)
+    assert report.covered_ratio == pytest.approx(hours / (7 * 24), abs=1 / (7 * 24))
 
 
 def test_a_cluster_with_older_rules_is_in_the_accounts_of_all_clusters(url: str, now: int) -> None:

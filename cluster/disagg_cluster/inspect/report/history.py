@@ -9,6 +9,7 @@ from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from disagg_cluster.inspect.report.intervals import intervals
 from disagg_cluster.inspect.report.past import (
     HOURLY,
     LABELS,
@@ -115,7 +116,7 @@ class Reader:
         self._say(f"reading {name}")
         found = self._buckets("max by (cluster, node) (max_over_time({}))", name, period)
         return {
-            (_cluster_of(each), each.labels.get("node", "")): _placed(each, period.ends, 1.0)
+            (_cluster_of(each), each.labels.get("node", "")): _placed(each, period.ends)
             for each in found
         }
 
@@ -126,7 +127,7 @@ class Reader:
         seconds = {
             _cluster_of(each): every
             for each in counts
-            if each.values and (every := self._interval(rule, each, period)) is not None
+            if each.values and (every := self._intervals(rule, each, period))
         }
         if not seconds:
             return {}
@@ -142,7 +143,10 @@ class Reader:
             cluster: RuleSeries(
                 buckets[cluster],
                 tuple(
-                    min(1.0, seen[cluster].get(end, 0.0) * every / period.bucket_seconds)
+                    min(
+                        1.0,
+                        seen[cluster].get(end, 0.0) * every.get(end, 0.0) / period.bucket_seconds,
+                    )
                     for end in period.ends
                 ),
             )
@@ -156,17 +160,30 @@ class Reader:
         ends = (period.ends[0], period.end_seconds, period.bucket_seconds)
         return self._range(expr.format(samples), *ends)
 
-    def _interval(self, rule: str, counts: Samples, period: Period) -> float | None:
-        """Return a cluster's evaluation interval, by its fullest half hour; None for one sample."""
-        span = _INTERVAL_SPAN_SECONDS
-        ends = (period.ends[0], period.end_seconds, period.bucket_seconds)
-        if period.bucket_seconds > span:
-            end = int(_fullest(counts))
-            ends = (end - period.bucket_seconds + span, end, span)
-        selector = self._selector(rule, matcher("cluster", _cluster_of(counts)))
-        window = f"{selector}[{span}s]"
+    def _intervals(self, rule: str, counts: Samples, period: Period) -> dict[int, float]:
+        """Return a cluster's evaluation interval in each bucket; empty for one sample."""
+        seen = {int(end): count for end, count in counts.values}
+        cluster, bucket_seconds = _cluster_of(counts), period.bucket_seconds
+        if bucket_seconds <= _INTERVAL_SPAN_SECONDS:
+            ends = (period.ends[0], period.end_seconds, bucket_seconds)
+            every_seconds = self._interval(rule, cluster, *ends)
+            return {} if every_seconds is None else dict.fromkeys(seen, every_seconds)
+
+        def interval_of(end: int) -> float | None:
+            start = end - bucket_seconds + _INTERVAL_SPAN_SECONDS
+            return self._interval(rule, cluster, start, end, _INTERVAL_SPAN_SECONDS)
+
+        shortest_seconds = interval_of(int(_fullest(counts)))
+        if shortest_seconds is None:
+            return {}
+        return intervals(seen, shortest_seconds, bucket_seconds, interval_of)
+
+    def _interval(self, rule: str, cluster: str, start: int, end: int, step: int) -> float | None:
+        """Return the evaluation interval in the fullest of half hours; None for one sample."""
+        selector = self._selector(rule, matcher("cluster", cluster))
+        window = f"{selector}[{_INTERVAL_SPAN_SECONDS}s]"
         # Buckets of a minute hold a sample each, and the first has none before it.
-        halves = self._range(f"max(count_over_time({window}))", *ends)
+        halves = self._range(f"max(count_over_time({window}))", start, end, step)
         if not halves:
             return None
         stored = self._prometheus.query_samples(window, _fullest(halves[0]))
@@ -203,6 +220,11 @@ def _cluster_of(found: Samples) -> str:
     return found.labels.get("cluster", "")
 
 
-def _placed(found: Samples, ends: Sequence[int], weight: float) -> tuple[float | None, ...]:
+def _placed(
+    found: Samples, ends: Sequence[int], weights: Mapping[int, float] | None = None
+) -> tuple[float | None, ...]:
+    """Return the value of each bucket times its weight, 1 without weights."""
     values = dict(found.values)
-    return tuple(values[end] * weight if end in values else None for end in map(float, ends))
+    if weights is not None:
+        values = {end: value * weights[int(end)] for end, value in values.items() if end in weights}
+    return tuple(values.get(end) for end in ends)
