@@ -8,7 +8,7 @@ from disagg_cluster.top.readings.series import Labels, Series
 from disagg_cluster.top.readings.values import AdvisedMove, BottleneckReading, PlanReading, PoolKey
 
 _ANSWERS = ("cluster", "node", "engine", "model_name", "engine_namespace", "role", "cause")
-_MOVES = ("cluster", "model_name", "node", "worker", "role", "to_role")
+_MOVES = ("model_name", "node", "worker", "role", "to_role", "cluster", "engine_namespace")
 # The same values as on the Cluster dashboard: the need in one hour at the 90 % quantile.
 _HORIZON, _QUANTILE = "1h", "0.9"
 
@@ -52,7 +52,7 @@ def advised(series: Series) -> tuple[AdvisedMove, ...]:
         tuple(sample.labels.get(name, "") for name in _MOVES)
         for sample in series.get("disagg_rebalance_advised_info", ())
     )
-    return tuple(AdvisedMove(*move[1:]) for move in moves)
+    return tuple(AdvisedMove(*move) for move in moves)
 
 
 def bottlenecks(series: Series) -> tuple[BottleneckReading, ...]:
@@ -72,7 +72,7 @@ def bottlenecks(series: Series) -> tuple[BottleneckReading, ...]:
     found = []
     for whose, sure in sureness.items():
         # The verdict's own labels: `node` and `engine` are not those of the scrape.
-        _, node, engine, model_name, _, role, cause = whose
+        cluster, node, engine, model_name, namespace, role, cause = whose
         found.append(
             BottleneckReading(
                 model_name,
@@ -83,6 +83,8 @@ def bottlenecks(series: Series) -> tuple[BottleneckReading, ...]:
                 actions.get(whose, ""),
                 sure,
                 costs.get(whose),
+                cluster,
+                namespace,
             )
         )
     return tuple(sorted(found, key=lambda each: -(each.ttft_cost_seconds or 0.0)))

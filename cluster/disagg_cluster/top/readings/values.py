@@ -152,6 +152,8 @@ class AdvisedMove:
     worker: str
     role: str
     to_role: str
+    cluster: str = ""
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,8 @@ class BottleneckReading:
     action: str = ""
     confidence_ratio: float | None = None
     ttft_cost_seconds: float | None = None
+    cluster: str = ""
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

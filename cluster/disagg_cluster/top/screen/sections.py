@@ -153,7 +153,8 @@ def planned(view: TerminalView) -> list[Line]:
         text = f"{each.model_name}: {each.whose}: {each.cause}{cost}{sure}: {each.action}"
         lines.append((Span("held back  ", "warning"), Span(text.rstrip(": "))))
     lines += [(Span("move       ", "notice"), Span(text)) for text in view.moves]
-    several = len({plan.cluster for plan in view.plans}) > 1
+    clusters = {plan.cluster for plan in view.plans} | {model.cluster for model in view.models}
+    several = len(clusters) > 1
     for plan in view.plans:
         cluster = plan.cluster if several else ""
         model = model_words(plan.model_name, plan.namespace, cluster)

@@ -79,6 +79,7 @@ def view_of(
     ]
     states = {worker.key: worker for worker in reading.workers}
     indices = {gpu.key: gpu.index or gpu.gpu for gpu in reading.gpus}
+    several = len(_clusters(reading)) > 1
     return replace(
         empty_view(title, links, reading.at_seconds, unanswered),
         version=reading.version,
@@ -120,9 +121,22 @@ def view_of(
         troubles=troubles_of(reading),
         events=tuple(readings.events),
         plans=plan_rows(reading.plans),
-        moves=(*advised_moves(reading.advised), *moves_of(reading.plans)),
-        bottlenecks=bottleneck_rows(reading.bottlenecks),
+        moves=(
+            *advised_moves(reading.advised, several=several),
+            *moves_of(reading.plans, several=several),
+        ),
+        bottlenecks=bottleneck_rows(reading.bottlenecks, several=several),
     )
+
+
+def _clusters(reading: LiveReading) -> set[str]:
+    """The clusters whose models or whose planners are read."""
+    keys = (*reading.pool_gpus, *(plan.key for plan in reading.plans))
+    return {
+        *(key.cluster for key in keys),
+        *(move.cluster for move in reading.advised),
+        *(verdict.cluster for verdict in reading.bottlenecks),
+    }
 
 
 def _nodes(reading: LiveReading, lines: Mapping[tuple[str, str], GpuTimeline]) -> Iterator[NodeRow]:

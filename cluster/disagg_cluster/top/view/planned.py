@@ -37,11 +37,11 @@ def plan_rows(plans: Sequence[PlanReading]) -> tuple[RolePlanRow, ...]:
     )
 
 
-def moves_of(plans: Sequence[PlanReading]) -> tuple[str, ...]:
+def moves_of(plans: Sequence[PlanReading], *, several: bool = False) -> tuple[str, ...]:
     """Texts of the changes from the current GPUs to the recommended ones.
 
     GPUs of one type move between the roles of one model as far as possible; the rest is added or
-    removed.
+    removed. Where there are `several` clusters, each text names its own.
     """
     changes: dict[tuple[str, str, str, str], dict[str, float]] = defaultdict(dict)
     horizons: dict[tuple[str, str, str, str], str] = {}
@@ -50,7 +50,6 @@ def moves_of(plans: Sequence[PlanReading]) -> tuple[str, ...]:
             whose = (plan.key.cluster, plan.key.model_name, plan.key.namespace, plan.gpu_name)
             changes[whose][plan.key.role] = plan.recommended - plan.current
             horizons[whose] = plan.horizon
-    several = len({whose[0] for whose in changes}) > 1
     return tuple(
         f"{words} of {model_words(model or 'the model', namespace, cluster if several else '')} "
         f"within {horizons[cluster, model, namespace, gpu_name]}"
@@ -73,13 +72,19 @@ def _moves(gpu_name: str, by_role: dict[str, float]) -> Iterator[str]:
             yield f"{'add' if change > 0 else 'remove'} {abs(change):g} x {gpu_name} for {role}"
 
 
-def advised_moves(moves: Sequence[AdvisedMove]) -> tuple[str, ...]:
-    """Texts of the role changes that would pay off now."""
+def advised_moves(moves: Sequence[AdvisedMove], *, several: bool = False) -> tuple[str, ...]:
+    """Texts of the role changes that would pay off now, likewise."""
     return tuple(
-        f"now: {_mover(move)} from {move.role} to {move.to_role}"
-        + (f" of {move.model_name}" if move.model_name else "")
+        f"now: {_mover(move)} from {move.role} to {move.to_role}{_of(move, several=several)}"
         for move in moves
     )
+
+
+def _of(move: AdvisedMove, *, several: bool) -> str:
+    cluster = move.cluster if several else ""
+    if not (move.model_name or move.namespace or cluster):
+        return ""
+    return f" of {model_words(move.model_name or 'the model', move.namespace, cluster)}"
 
 
 def _mover(move: AdvisedMove) -> str:
@@ -87,11 +92,13 @@ def _mover(move: AdvisedMove) -> str:
     return f"worker {move.worker}{on}" if move.worker else "an engine"
 
 
-def bottleneck_rows(bottlenecks: Sequence[BottleneckReading]) -> tuple[BottleneckRow, ...]:
-    """Verdicts as texts; an unknown code is kept as it is."""
+def bottleneck_rows(
+    bottlenecks: Sequence[BottleneckReading], *, several: bool = False
+) -> tuple[BottleneckRow, ...]:
+    """Verdicts as texts, likewise; an unknown code is kept as it is."""
     return tuple(
         BottleneckRow(
-            each.model_name,
+            model_words(each.model_name, each.namespace, each.cluster if several else ""),
             _whose(each),
             _cause(each.cause),
             _ACTIONS.get(each.action, each.action),

@@ -169,7 +169,8 @@ def test_moves_name_the_cluster_and_namespace_of_models_of_one_name() -> None:
             plan("prefill", 4, 7),
             plan("prefill", 2, 1, "green"),
             plan("prefill", 1, 2, "green", "search"),
-        ]
+        ],
+        several=True,
     )
 
     assert moves == (
