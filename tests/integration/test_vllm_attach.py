@@ -152,7 +152,7 @@ def test_an_engine_is_measured_by_its_page_and_exactly_once_it_sends_its_steps(
         assert (facts["role"], facts["model_name"]) == ("mixed", MODEL_NAME)
         role, accuracy = doctor(node, engine)
         assert role.startswith(f"fine: {engine} is mixed")
-        assert accuracy.startswith(f"better: {engine}: inexact: CPU time")
+        assert accuracy.startswith(f"warn: {engine}: inexact: CPU time")
     wait_for(lambda: not node.page().sum("disagg_engine_up", engine=engine), "it to be gone")
 
     variables = plugin_environment(short_folder / "attach" / "run")
