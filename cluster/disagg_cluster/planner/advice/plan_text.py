@@ -114,6 +114,8 @@ def _model(model: ModelPlan | UndecidedPlan, plan: GpuPlan, cluster: str) -> str
         rows += [(f"GPUs for {role.role} on {role.gpu_name}:",)]
         rows += _rows(role, quantiles, plan.now_seconds)
     lines = [head, columns(rows, right=range(2, len(titles))), _LEGEND]
+    if model.horizon_seconds < plan.horizon_seconds:
+        lines.append(f"planned for {duration(model.horizon_seconds)} only: its history is short")
     for role in model.roles:
         lines += [f"{role.role} on {role.gpu_name}: {reason}" for reason in role.reasons]
     lines += [f"moved: {each}" for each in model.drivers]

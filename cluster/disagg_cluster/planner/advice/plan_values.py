@@ -72,6 +72,7 @@ def _model(model: ModelPlan | UndecidedPlan, now_seconds: float) -> Value:
         return {**names, "undecided": model.reason}
     return {
         **names,
+        "horizon_seconds": model.horizon_seconds,
         "roles": [_role(each, now_seconds) for each in model.roles],
         "drivers": list(model.drivers),
         "error_so_far": model.error_so_far,

@@ -91,10 +91,14 @@ class ExpectedCost:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """One model: its roles, the cost of doing nothing and of following it, and past errors."""
+    """One model: its roles, the cost of doing nothing and of following it, and past errors.
+
+    Rows and costs are for `horizon_seconds`, which is shorter than the plan's if less is forecast.
+    """
 
     model_name: str
     engine_namespace: str
+    horizon_seconds: float
     roles: tuple[RolePlan, ...]
     drivers: tuple[str, ...]
     error_so_far: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -58,20 +59,35 @@ def model_plan(
                     ),
                 )
             )
-    staying = [
-        (pools, [_unchanged(pool, counts) for pool, counts in zip(pools, granted, strict=True)])
+    known = model.paths.steps
+    following = [
+        ([_until(pool, known) for pool in pools], [counts[:known] for counts in granted])
         for pools, granted in zip(model.roles, model.granted, strict=True)
     ]
-    following = list(zip(model.roles, model.granted, strict=True))
+    staying = [
+        (pools, [_unchanged(pool, counts) for pool, counts in zip(pools, granted, strict=True)])
+        for pools, granted in following
+    ]
     demand = model.demand
     return ModelPlan(
         model_name=demand.model_name,
         engine_namespace=demand.engine_namespace,
+        horizon_seconds=model.paths.horizon_seconds,
         roles=tuple(roles),
         drivers=tuple(shift_words(shift, now_seconds) for shift in demand.drivers),
         error_so_far=error_words(demand.error),
         doing_nothing=expected_cost(staying, block_hours, bounds.price),
         following=expected_cost(following, block_hours, bounds.price),
+    )
+
+
+def _until(pool: RolePool, blocks: int) -> RolePool:
+    """The pool over the first blocks, for which its load is forecast."""
+    return replace(
+        pool,
+        needs=pool.needs[:, :blocks],
+        needed=pool.needed[:blocks],
+        keep=pool.keep[:blocks],
     )
 
 
@@ -102,7 +118,7 @@ def _rows(
     rows = []
     for horizon in HORIZONS_SECONDS:
         block = max(0, math.ceil(horizon / model.paths.step_seconds) - 1)
-        if block >= len(counts):
+        if block >= model.paths.steps:
             break
         recommended = int(counts[block]) if horizon else _engines_now(pool, counts, reachable)
         for quantile in QUANTILES:

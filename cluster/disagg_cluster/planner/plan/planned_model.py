@@ -20,7 +20,8 @@ from disagg_exporter.model import Role
 class PlannedModel:
     """A model's pools by role, and the engines that each of them is granted by block.
 
-    `paths` is the load of these pools; `beside` says by role which other engines serve the model.
+    `paths` is the load of these pools, as far as it is forecast; `beside` says by role which
+    other engines serve the model.
     """
 
     demand: ModelDemand
@@ -38,20 +39,9 @@ class PlannedModel:
             for pair in zip(pools, counts, strict=True)
         ]
 
-    def cut(self, blocks: int) -> None:
-        """Cut the horizon to this many blocks."""
-        self.roles = [
-            [
-                replace(
-                    pool,
-                    needs=pool.needs[:, :blocks],
-                    needed=pool.needed[:blocks],
-                    keep=pool.keep[:blocks],
-                )
-                for pool in pools
-            ]
-            for pools in self.roles
-        ]
+    def extend(self, blocks: int) -> None:
+        """Extend all needs to this many blocks; those of the last known block continue."""
+        self.roles = [[_extended(pool, blocks) for pool in pools] for pools in self.roles]
 
     def fill_with(self, rank: int, desired: list[list[Counts]], hold_blocks: int) -> None:
         """Let the pools of a rank fill in for what others requested and were not granted."""
@@ -70,6 +60,13 @@ class PlannedModel:
             missing = np.ceil((1 - min(served, 1.0)) * pools[0].needed[block] - 1e-9)
             short += int(missing) * pools[0].option.gpus
         return short
+
+
+def _extended(pool: RolePool, blocks: int) -> RolePool:
+    further = max(0, blocks - len(pool.needed))
+    needs = np.pad(pool.needs, ((0, 0), (0, further)), mode="edge")
+    needed, keep = (np.pad(each, (0, further), mode="edge") for each in (pool.needed, pool.keep))
+    return replace(pool, needs=needs, needed=needed, keep=keep)
 
 
 def beside_mixed(demand: ModelDemand, paths: LoadPaths) -> LoadPaths:

@@ -36,8 +36,10 @@ def plan(
 ) -> GpuPlan:
     """Plan how many GPUs each phase of each model needs, when, and what to do.
 
-    Blocks are five minutes, or the steps of the forecast if these are longer. A model for which no
-    plan can be made is undecided, and keeps its GPUs.
+    Blocks are five minutes, or the steps of the forecast if these are longer. Where one model is
+    forecast for a shorter time than others, or than an engine takes to start, the load of its last
+    block is taken to continue. A model for which no plan can be made is undecided, and keeps its
+    GPUs.
 
     Args:
         demands: The models that share the GPUs.
@@ -54,13 +56,15 @@ def plan(
     planned = [each for each in outcomes if isinstance(each, PlannedModel)]
     steps = {each.paths.step_seconds for each in planned}
     block = max(steps, default=BLOCK_SECONDS)
-    blocks = min((each.paths.steps for each in planned), default=0)
     if len(steps) > 1:
         raise ValueError(f"futures in steps of {sorted(steps)} s: one plan has one clock")
     start = min((each.paths.start_seconds for each in planned), default=now_seconds)
     reachable = max(0, int(np.ceil((now_seconds + timing.lead_seconds - start) / block - 1e-9)))
+    forecast_blocks = max((each.paths.steps for each in planned), default=0)
+    # A young model neither shortens the plan of others, nor goes without engines that start slowly.
+    blocks = max(forecast_blocks, reachable + 1) if planned else 0
     for each in planned:
-        each.cut(blocks)
+        each.extend(blocks)
         each.granted = [
             desired_engines(pools, reachable, block / 3600, timing, costs) for pools in each.roles
         ]
@@ -79,7 +83,7 @@ def plan(
     )
     return GpuPlan(
         now_seconds=now_seconds,
-        horizon_seconds=blocks * block,
+        horizon_seconds=forecast_blocks * block,
         models=models,
         actions=with_moves(actions),
         bounds=tuple(

@@ -133,13 +133,11 @@ def _lacking(
     """What is needed and cannot come, whenever it is ordered."""
     ahead = now_seconds + timing.lead_seconds - paths.start_seconds
     reachable = max(0, int(np.ceil(ahead / paths.step_seconds - 1e-9)))
-    why = "the bounds leave no more"
-    if reachable >= len(short):
-        reachable, why = 0, "a start takes longer than this plan looks ahead"
     worst = reachable + int(np.argmax(short[reachable:]))
     if short[worst] > 0:
         at = clock(paths.start_seconds + worst * paths.step_seconds, now_seconds)
-        yield f"{counted(int(short[worst]), 'more engine')} needed at {at} will be missing: {why}"
+        lacking = counted(int(short[worst]), "more engine")
+        yield f"{lacking} needed at {at} will be missing: the bounds leave no more"
 
 
 def _those_present(engines: int) -> str:

@@ -34,7 +34,7 @@ def write_plan(rows: MetricRows, plan: GpuPlan | None, running: Mapping[CostKey,
                 if (each.model_name, each.engine_namespace)
                 == (model.model_name, model.engine_namespace)
             }
-            _write_model(rows, model, plan.horizon_seconds, counted)
+            _write_model(rows, model, counted)
 
 
 def write_past(rows: MetricRows, past: Iterable[PastSplit | UndecidedPastSplit]) -> None:
@@ -47,9 +47,7 @@ def write_past(rows: MetricRows, past: Iterable[PastSplit | UndecidedPastSplit])
                 rows.set("disagg_plan_wasted_gpus", idle / hours, *owner, role.value)
 
 
-def _write_model(
-    rows: MetricRows, model: ModelPlan, horizon_seconds: float, counted: Set[tuple[str, Role]]
-) -> None:
+def _write_model(rows: MetricRows, model: ModelPlan, counted: Set[tuple[str, Role]]) -> None:
     owner = (model.model_name, model.engine_namespace)
     for role in model.roles:
         of = (*owner, role.gpu_name, role.role.value)
@@ -58,7 +56,7 @@ def _write_model(
             rows.add("disagg_plan_gpus", role.engines * role.gpus, *of, "current", "", "")
         _write_role(rows, of, role)
     for kind, cost in (("current", model.doing_nothing), ("recommended", model.following)):
-        idle = cost.idle_gpu_hours * _SECONDS_AN_HOUR / horizon_seconds
+        idle = cost.idle_gpu_hours * _SECONDS_AN_HOUR / model.horizon_seconds
         rows.set("disagg_plan_idle_gpus", idle, *owner, kind)
         late = cost.minutes_over_target * _SECONDS_A_MINUTE
         rows.set("disagg_plan_over_target_seconds", late, *owner, kind)

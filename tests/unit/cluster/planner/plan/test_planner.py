@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from disagg_cluster.planner.advice.plan_text import plan_text
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
 from disagg_cluster.planner.forecast.paths import LoadPaths, forecast_paths
@@ -192,7 +193,7 @@ def test_engines_that_bounds_take_away_are_not_called_unneeded() -> None:
     [
         (2, 300.0, "will be missing: the bounds leave no more"),
         (3, 300.0, "will be missing: the bounds leave no more"),
-        (99, 7200.0, "will be missing: a start takes longer than this plan looks ahead"),
+        (99, 7200.0, "take 120 minutes to start"),
     ],
 )
 def test_too_few_engines_are_not_called_enough(
@@ -287,6 +288,33 @@ def test_a_dip_shorter_than_the_hold_time_releases_nothing() -> None:
     found = planned(demand(paths(load), fleet))
 
     assert found.actions == ()
+
+
+def test_a_young_model_leaves_the_plan_of_others_as_it_is() -> None:
+    """Engines would go that are needed again within the hold time."""
+    old = demand(paths([40.0] * 4 + [100.0] * 20), Fleet(12, 12), name="old")
+    young = demand(paths([5.0] * 3), name="young")
+
+    alone, both = planned(old), planned(old, young)
+
+    assert model(both) == model(alone)
+    assert both.horizon_seconds == alone.horizon_seconds
+    assert [each for each in both.actions if each.model_name == "old"] == list(alone.actions)
+    assert {row.horizon_seconds for row in role(both, Role.DECODE, index=1).rows} == {0, 300, 900}
+    assert plan_text(both).count("planned for 15m only: its history is short") == 1
+
+
+def test_engines_that_start_more_slowly_than_a_load_is_forecast_are_ordered_now() -> None:
+    surge = demand(paths([100.0] * 3), Fleet(2, 2))
+
+    found = plan([surge], OPEN, PlanTiming(lead_seconds=1200.0), NOW)
+
+    assert [(each.kind, each.at_seconds) for each in found.actions] == [
+        (PlanActionKind.ADD, NOW),
+        (PlanActionKind.ADD, NOW),
+    ]
+    assert all(each.engines_now >= each.rows[0].needed for each in model(found).roles)
+    assert found.horizon_seconds == model(found).horizon_seconds == 900.0
 
 
 def test_engines_that_one_role_gives_up_move_to_the_other() -> None:

@@ -24,7 +24,7 @@ def decode_on(gpus: int, engines: int, needed: int) -> RolePlan:
 
 def written(*roles: RolePlan, running: dict[CostKey, int]) -> MetricRows:
     cost = ExpectedCost(0.0, 0.0, 1.0, None)
-    model = ModelPlan("llama", "", roles, (), "", cost, cost)
+    model = ModelPlan("llama", "", 3600.0, roles, (), "", cost, cost)
     rows = MetricRows()
     write_plan(rows, GpuPlan(0.0, 900.0, (model,), (), ()), running)
     return rows
