@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product
+from math import floor, log, prod
 
 from disagg_cluster.planner.capacity.problems import not_in_range, refuse
 
@@ -10,6 +13,12 @@ MOST_TOKENS = 1e7
 """The longest mean length: where tokens arrive without requests, it is no length at all."""
 _MOST_DISPERSION = 1e4
 _MOST_FACTOR = 1e3
+LENGTH_GRID = 1.25
+_ALIKE = 1.01
+_LEAST_WEIGHT = 1e-6
+_DISPERSION_GRID = 0.25
+_FINE_DISPERSION = 2.0
+_FACTOR_GRID = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +125,51 @@ class RequestMix:
     def with_load(self, requests_per_second: float) -> RequestMix:
         """The same requests at another rate."""
         return replace(self, requests_per_second=requests_per_second)
+
+
+def with_alike_lengths(mix: RequestMix) -> RequestMix:
+    """The mix with prompt and output rounded to a hundredth: such mixes need no curve each."""
+    prompt, output = (
+        min(MOST_TOKENS, _ALIKE ** round(log(tokens, _ALIKE)))
+        for tokens in (mix.prompt_tokens, mix.output_tokens)
+    )
+    return replace(mix, prompt_tokens=prompt, output_tokens=output)
+
+
+def grid_mixes(mix: RequestMix) -> Mapping[RequestMix, float]:
+    """Mixes on a coarse grid around this one, with their weights, the nearest one first.
+
+    Lengths lie between steps of a quarter; dispersions and the context factor are rounded.
+    """
+    lengths = {
+        "prompt_tokens": _around(mix.prompt_tokens),
+        "output_tokens": _around(mix.output_tokens),
+        "cached_tokens": _around(mix.cached_tokens) if mix.cached_tokens >= 1 else [(0.0, 1.0)],
+    }
+    rounded = replace(
+        mix,
+        requests_per_second=1.0,
+        arrival_dispersion=_stepped(mix.arrival_dispersion),
+        prompt_dispersion=_stepped(mix.prompt_dispersion),
+        output_dispersion=_stepped(mix.output_dispersion),
+        context_factor=float(_FACTOR_GRID ** floor(log(mix.context_factor, _FACTOR_GRID) + 0.5)),
+    )
+    found = {}
+    for corner in product(*lengths.values()):
+        tokens = {name: each for name, (each, _) in zip(lengths, corner, strict=True)}
+        found[replace(rounded, **tokens)] = prod(weight for _, weight in corner)
+    return dict(sorted(found.items(), key=lambda each: -each[1]))
+
+
+def _around(tokens: float) -> list[tuple[float, float]]:
+    """The steps of the length grid around a length, with their weights."""
+    step = log(max(tokens, 1.0), LENGTH_GRID)
+    lower = floor(step)
+    found = [(LENGTH_GRID**lower, lower + 1 - step), (LENGTH_GRID ** (lower + 1), step - lower)]
+    return [(min(each, MOST_TOKENS), weight) for each, weight in found if weight > _LEAST_WEIGHT]
+
+
+def _stepped(dispersion: float) -> float:
+    if dispersion > _FINE_DISPERSION:
+        return LENGTH_GRID ** floor(log(dispersion, LENGTH_GRID) + 0.5)
+    return _DISPERSION_GRID * floor(dispersion / _DISPERSION_GRID + 0.5)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import floor, log
 from statistics import NormalDist
 
 import numpy as np
@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
 from disagg_cluster.planner.capacity.engine_pools import engine_pool
 from disagg_cluster.planner.capacity.pool_capacity import PoolCapacity, UndecidedCapacity
-from disagg_cluster.planner.capacity.request_mix import MOST_TOKENS, RequestMix
+from disagg_cluster.planner.capacity.request_mix import (
+    LENGTH_GRID,
+    MOST_TOKENS,
+    RequestMix,
+    grid_mixes,
+    with_alike_lengths,
+)
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.history.load_series import Floats
@@ -21,12 +27,10 @@ from disagg_exporter.model import Role
 
 # Between these, the capacity of one engine is nearly linear in the logarithm of their number.
 _ENGINES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
-_LENGTH_GRID = 1.25
-_DISPERSION_GRID = 0.25
-_FINE_DISPERSION = 2.0
-_FACTOR_GRID = 1.1
 _LENGTH_FACTORS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
+_LENGTHS = ("prompt_tokens", "output_tokens", "cached_tokens")
 _MOST_ERROR = 0.5
+_LEAST_OF_RATE = 0.01
 # Steps of the length grid: down to four tenths of the length.
 _MOST_SHORTER = 4
 Counts = NDArray[np.int64]
@@ -63,9 +67,21 @@ class EngineCurve:
         found = np.where(tried > most, np.maximum(beyond, tried), tried)
         return np.where(equal > 0, found, 0).astype(np.int64)
 
-    def _seconds(self, prompt_length: Floats, output_length: Floats) -> Floats:
+    def rates_for(self, mix: RequestMix) -> Floats:
+        """The rates for requests of other mean lengths, by the engine time that these take."""
+        own, other = (
+            self._seconds(np.array(of.prompt_tokens), np.array(of.output_tokens), of.cached_tokens)
+            for of in (self.mix, mix)
+        )
+        rates: Floats = self.rates * own / other
+        return rates
+
+    def _seconds(
+        self, prompt_length: Floats, output_length: Floats, cached: float | None = None
+    ) -> Floats:
         generated = output_length * (1 + self.mix.output_dispersion) / 2
-        context = self.mix.context_factor * (self.mix.cached_tokens + prompt_length + generated)
+        cached = self.mix.cached_tokens if cached is None else cached
+        context = self.mix.context_factor * (cached + prompt_length + generated)
         seconds: Floats = _interpolated(prompt_length, self.prompts, self.prompt_seconds)
         return seconds + output_length * _interpolated(context, self.contexts, self.token_seconds)
 
@@ -101,30 +117,33 @@ class WorkerOption:
         self._curves: dict[RequestMix, EngineCurve | UndecidedCapacity] = {}
 
     def curve(self, mix: RequestMix) -> EngineCurve | UndecidedCapacity:
-        """The curve for a mix with about these lengths."""
-        key = self.rounded(mix)
+        """The curve for a mix, between those for lengths on a coarse grid around its own.
+
+        So lengths that vary a little change the number of engines little, wherever they lie.
+        """
+        if self.role is Role.PREFILL:
+            # It does not depend on the length of outputs, and holds a context only briefly.
+            mix = replace(mix, output_tokens=1.0, context_factor=1.0)
+        weights = grid_mixes(mix)
+        nearest = self._cached(next(iter(weights)))
+        if isinstance(nearest, UndecidedCapacity):
+            return nearest
+        curves = [(self._cached(each), weight) for each, weight in weights.items()]
+        known = [(each, weight) for each, weight in curves if isinstance(each, EngineCurve)]
+        rates = _between([each.rates_for(mix) for each, _ in known], [of for _, of in known])
+        return replace(
+            nearest,
+            mix=replace(nearest.mix, **{name: getattr(mix, name) for name in _LENGTHS}),
+            rates=rates,
+        )
+
+    def _cached(self, key: RequestMix) -> EngineCurve | UndecidedCapacity:
         if key not in self._curves:
             found = self._computed(key)
             if isinstance(found, UnreachableTargets):
                 found = self._for_shorter_prompts(key) or found
             self._curves[key] = found
         return self._curves[key]
-
-    def rounded(self, mix: RequestMix) -> RequestMix:
-        """The mix whose curve is used for this one: lengths are rounded to steps of a quarter."""
-        return replace(
-            mix,
-            requests_per_second=1.0,
-            prompt_tokens=_rounded(mix.prompt_tokens),
-            # Prefill does not depend on the length of outputs.
-            output_tokens=1.0 if self.role is Role.PREFILL else _rounded(mix.output_tokens),
-            cached_tokens=_rounded(mix.cached_tokens) if mix.cached_tokens >= 1 else 0.0,
-            arrival_dispersion=_stepped(mix.arrival_dispersion),
-            prompt_dispersion=_stepped(mix.prompt_dispersion),
-            output_dispersion=_stepped(mix.output_dispersion),
-            # Prefill engines hold a context only briefly.
-            context_factor=1.0 if self.role is Role.PREFILL else _rounded_factor(mix),
-        )
 
     def _for_shorter_prompts(self, mix: RequestMix) -> EngineCurve | None:
         """The curve of the longest prompts that can meet the targets, if not much shorter.
@@ -134,7 +153,7 @@ class WorkerOption:
         growing.
         """
         for shorter in range(1, _MOST_SHORTER + 1):
-            prompt = _rounded(mix.prompt_tokens / _LENGTH_GRID**shorter)
+            prompt = max(1.0, mix.prompt_tokens / LENGTH_GRID**shorter)
             found = self._computed(replace(mix, prompt_tokens=prompt))
             if isinstance(found, EngineCurve):
                 return replace(found, meets_targets=False)
@@ -209,8 +228,8 @@ def block_needs(
     """
     needs = np.zeros((paths.count, paths.steps), dtype=np.int64)
     errors = _capacity_errors(paths.count, option.costs.relative_error, option.role)[:, None]
-    for steps in _steps_by_curve(paths):
-        curve = option.curve(step_mix(paths, int(steps[0]), base_mix))
+    for mix, steps in _steps_by_mix(paths, base_mix).items():
+        curve = option.curve(mix)
         if isinstance(curve, UndecidedCapacity):
             return curve
         loads = (paths.requests, paths.prompt_tokens, paths.output_tokens)
@@ -235,12 +254,14 @@ def _mean_lengths(paths: LoadPaths, steps: Indices) -> tuple[Floats, Floats]:
     return prompt, output
 
 
-def _steps_by_curve(paths: LoadPaths) -> list[Indices]:
-    """The steps with any load, grouped by the curve that they have in common."""
+def _steps_by_mix(paths: LoadPaths, base_mix: RequestMix) -> dict[RequestMix, list[int]]:
+    """The steps with any load, by a mix from which their mean requests hardly differ."""
     busy = np.flatnonzero(paths.requests.any(axis=0))
-    rounded = np.stack([_length_step(each) for each in _mean_lengths(paths, busy)])
-    distinct, kinds = np.unique(rounded, axis=1, return_inverse=True)
-    return [busy[kinds.reshape(-1) == kind] for kind in range(distinct.shape[1])]
+    found: defaultdict[RequestMix, list[int]] = defaultdict(list)
+    for step, prompt, output in zip(busy, *_mean_lengths(paths, busy), strict=True):
+        mix = replace(base_mix, prompt_tokens=float(prompt), output_tokens=float(output))
+        found[with_alike_lengths(mix)].append(int(step))
+    return found
 
 
 def _capacity_errors(paths: int, relative_error: float, role: Role) -> Floats:
@@ -265,6 +286,15 @@ def _sampled(seconds: Callable[[float], float], about: float) -> tuple[Floats, F
     return found[:, 0], np.maximum.accumulate(found[:, 1])
 
 
+def _between(rates: Sequence[Floats], weights: Sequence[float]) -> Floats:
+    """Geometric mean, as rates may fall manifold towards the longest possible requests."""
+    known = np.stack(rates)
+    # A single rate of 0 would end the mean of any weights.
+    known = np.maximum(known, np.maximum(_LEAST_OF_RATE * known.max(axis=0), np.finfo(float).tiny))
+    found: Floats = np.exp(np.average(np.log(known), axis=0, weights=weights))
+    return found
+
+
 def _no_seconds() -> tuple[Floats, Floats]:
     return np.array([0.0, 1.0]), np.zeros(2)
 
@@ -275,23 +305,3 @@ def _interpolated(at: Floats, points: Floats, values: Floats) -> Floats:
     slope = (values[-1] - values[-2]) / (points[-1] - points[-2])
     found: Floats = np.interp(at, points, values) + beyond * slope
     return found
-
-
-def _rounded(tokens: float) -> float:
-    return max(1.0, float(_LENGTH_GRID ** _length_step(np.array(tokens))))
-
-
-def _length_step(tokens: Floats) -> Floats:
-    """The step of the length grid to which lengths round."""
-    step: Floats = np.floor(np.log(np.maximum(tokens, 1.0)) / log(_LENGTH_GRID) + 0.5)
-    return step
-
-
-def _rounded_factor(mix: RequestMix) -> float:
-    return float(_FACTOR_GRID ** floor(log(mix.context_factor, _FACTOR_GRID) + 0.5))
-
-
-def _stepped(dispersion: float) -> float:
-    if dispersion > _FINE_DISPERSION:
-        return _rounded(dispersion)
-    return _DISPERSION_GRID * floor(dispersion / _DISPERSION_GRID + 0.5)

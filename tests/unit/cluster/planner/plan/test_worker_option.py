@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from disagg_cluster.planner.capacity.request_mix import RequestMix
+from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.plan.worker_option import WorkerOption, block_needs
-from support.plan_demands import BLOCK, NOW, PAIR
+from disagg_exporter.model import Role
+from support.plan_demands import BLOCK, NOW, PAIR, costs
 
 BASE_MIX = RequestMix(1.0, 1.0, 1.0)
 STEPS = st.lists(
@@ -52,3 +56,35 @@ def test_tokens_without_requests_need_no_engine() -> None:
         needs = block_needs(option, silent, BASE_MIX)
         assert isinstance(needs, np.ndarray)
         assert not needs.any()
+
+
+@pytest.mark.parametrize("role", [Role.PREFILL, Role.DECODE, Role.MIXED])
+def test_requests_that_are_a_little_longer_need_few_more_engines(role: Role) -> None:
+    """Noise of mean lengths would order GPUs, and release them again, at some lengths."""
+    option = WorkerOption(role, costs(), Targets(0.5, 0.02))
+    lengths = 1200 * 1.01 ** np.arange(30)
+    requests = np.full((1, 30), 400.0)
+
+    longer_prompts = LoadPaths(NOW, BLOCK, requests, requests * lengths, requests * 200)
+    longer_outputs = LoadPaths(NOW, BLOCK, requests, requests * 1000, requests * lengths / 5)
+
+    for load in (longer_prompts, longer_outputs):
+        needs = block_needs(option, load, BASE_MIX)
+        assert isinstance(needs, np.ndarray)
+        growth = needs[0, 1:] / needs[0, :-1]
+        assert growth.min() > 0.95
+        assert growth.max() < 1.15
+
+
+def test_a_longer_cached_part_changes_the_need_little_by_little() -> None:
+    option = PAIR[1]
+    load = futures([(300.0, 500.0, 200.0)])
+    needs = []
+    for cached in 8000 * 1.02 ** np.arange(15):
+        found = block_needs(option, load, replace(BASE_MIX, cached_tokens=float(cached)))
+        assert isinstance(found, np.ndarray)
+        needs.append(float(found.sum()))
+
+    growth = np.array(needs[1:]) / needs[:-1]
+    assert growth.min() >= 1.0
+    assert growth.max() < 1.06
