@@ -43,7 +43,7 @@ def model_plan(
                     gpus=pool.option.gpus,
                     engines=pool.present,
                     engines_now=_engines_now(pool, counts, reachable),
-                    rows=tuple(_rows(model, pools, granted, rank, reachable)),
+                    rows=tuple(_rows(model, pools, granted, rank, reachable, now_seconds)),
                     reasons=(
                         *pool_words(
                             model.demand,
@@ -108,18 +108,23 @@ def _rows(
     granted: Sequence[Counts],
     rank: int,
     reachable: int,
+    now_seconds: float,
 ) -> list[PlanRow]:
     """Rows for each horizon within the forecast, by the block that it lies in.
 
-    If a role has GPUs of several names, its first pool needs what the others do not serve.
+    Blocks begin where the history ends, up to a block before now: an engine ordered now serves in
+    the row of any horizon longer than its start. If a role has GPUs of several names, its first
+    pool needs what the others do not serve.
     """
     pool, counts = pools[rank], granted[rank]
     gpus = pool.option.gpus
     rows = []
+    begun_seconds = max(0.0, now_seconds - model.paths.start_seconds)
     for horizon in HORIZONS_SECONDS:
-        block = max(0, math.ceil(horizon / model.paths.step_seconds) - 1)
-        if block >= model.paths.steps:
+        if horizon > model.paths.horizon_seconds:
             break
+        ahead = (begun_seconds + horizon) / model.paths.step_seconds
+        block = min(max(0, math.ceil(ahead - 1e-9) - 1), len(counts) - 1)
         recommended = int(counts[block]) if horizon else _engines_now(pool, counts, reachable)
         for quantile in QUANTILES:
             needed = int(pool.needed_at(quantile)[block])

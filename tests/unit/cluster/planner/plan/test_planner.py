@@ -317,6 +317,22 @@ def test_engines_that_start_more_slowly_than_a_load_is_forecast_are_ordered_now(
     assert found.horizon_seconds == model(found).horizon_seconds == 900.0
 
 
+@pytest.mark.parametrize("since_seconds", [0.0, 20.0, 59.0, 299.0])
+def test_engines_ordered_now_are_recommended_beyond_their_lead_time_whenever_the_history_ended(
+    since_seconds: float,
+) -> None:
+    """Autoscalers read one horizon: there the order must appear at any second of a minute."""
+    surge = demand(paths([100.0] * 12, start=NOW - since_seconds), Fleet(2, 2))
+
+    found = plan([surge], OPEN, PlanTiming(lead_seconds=600.0), NOW)
+
+    for each in model(found).roles:
+        later = {row.horizon_seconds: row.recommended for row in each.rows}
+        assert each.engines_now > 2
+        assert later[300] == 2
+        assert later[900] == later[1800] == each.engines_now
+
+
 def test_engines_that_one_role_gives_up_move_to_the_other() -> None:
     """Prompts got shorter and outputs longer: the same GPUs change their role."""
     futures = paths([30.0] * 24)
