@@ -131,6 +131,7 @@ class PlainStream:
             tally.decode_steps += steps
             tally.decode_tokens += batch * steps
         if kind == wire.GENERATION:
+            self._unfinished = 0
             tally.decode_ns += held_ns
             if before.waiting and step.waiting:
                 tally.blocked_ns += length_ns

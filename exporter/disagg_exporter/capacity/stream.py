@@ -113,18 +113,26 @@ class StreamLoad:
         pool[2] += batch.step_ns
 
     def learn_prompts(self, work: RecordColumns, places: NDArray[np.intp]) -> None:
-        """Learn from steps that prefilled: `places` are the indices of their records."""
+        """Learn from steps that prefilled: `places` are the indices of records of all steps.
+
+        A step that only decodes shows that no prompt is under way. So one that was aborted, and
+        never ends, does not make all later prompts look cut off.
+        """
         if not self.teaches:
+            return
+        reads = work.reads[places]
+        if not reads.any():
+            self._unfinished = 0.0
             return
         rows = work.rows
         context, generated = rows["context_tokens"][places], rows["generation_tokens"][places]
         left = unfinished_tokens(
-            context - rows["computed_tokens"][places],
-            rows["running"][places] <= 0,
+            (context - rows["computed_tokens"][places]) * reads,
+            ~reads | (rows["running"][places] <= 0),
             self._unfinished,
         )
         self._unfinished = float(left[-1])
-        teaches = (work.steps[places] == 1) & (rows["encoder_inputs"][places] == 0)
+        teaches = reads & (work.steps[places] == 1) & (rows["encoder_inputs"][places] == 0)
         teaches &= work.exact[places]
         teaches &= context >= _MOSTLY * generated
         # A prompt is cut before its end because the step can hold no more.
@@ -226,7 +234,7 @@ def _learn(reported: Sequence[tuple[StreamLoad, RecordStretch]]) -> None:
         stream.count(tally)
     for batch in work.batches():
         streams[batch.stretch].learn_batch(batch)
-    for number, places in work.prompts():
+    for number, places in work.worked():
         streams[number].learn_prompts(work, places)
 
 

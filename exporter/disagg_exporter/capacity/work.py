@@ -198,9 +198,9 @@ class RecordColumns(NamedTuple):
         for cell, *each in zip(found.tolist(), *(s[found].tolist() for s in sums), strict=True):
             yield BatchSums(*divmod(cell, most), *each)
 
-    def prompts(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """Yield the indices of the records of prefill steps, stretch by stretch."""
-        selected = np.flatnonzero(self.reads)
+    def worked(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        """Yield the indices of the records of steps that computed tokens, stretch by stretch."""
+        selected = np.flatnonzero(self.reads | self.writes)
         if not len(selected):
             return
         bounds = np.searchsorted(selected, self.first[1:])

@@ -126,6 +126,21 @@ def test_a_saturated_prefill_engine_is_full() -> None:
     assert capacity.prefill.knee_tokens == pytest.approx(1440, rel=0.15)
 
 
+def test_a_prompt_that_was_aborted_does_not_make_later_ones_look_cut_off() -> None:
+    """Prompts of about one size, none of them cut: a larger step may be much faster."""
+    node = Node(Role.MIXED)
+    node.engine.rest(2)
+    node.engine.running = 5
+    node.prefill(440, prompt_ends=False)
+    node.decode(5)
+    for number in range(600):
+        node.engine.running = 5
+        node.prefill(250 + 7 * number % 190)
+        node.decode(5)
+
+    assert node.capacity().prefill is None
+
+
 def test_an_idle_engine_has_a_ratio_of_0() -> None:
     """Heartbeats show that it is alive, so the 0 is known."""
     node = Node()
