@@ -118,6 +118,7 @@ class StepCapacity:
         self._prefill_curve.restore(saved.prefill, now_ns)
         self._decode_curve.restore(saved.decode, now_ns)
         self._gap_seconds = saved.gap_seconds
+        self._smooth_ns = now_ns  # a knee known so far is of other steps
         self._conclude(now_ns)
 
     def _knows_knee(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from disagg_exporter.capacity import CapacityModel
+from disagg_exporter.capacity.curves.curve import LearnedLimits
 from disagg_exporter.model import (
     Bottleneck,
     EngineCapacity,
@@ -97,6 +98,19 @@ def test_the_used_ratio_of_decode_is_its_batch_by_the_target_batch() -> None:
     assert capacity.decode.requests == pytest.approx(TARGET_BATCH, rel=0.01)
     assert capacity.decode.confidence is LimitConfidence.BOTH
     assert capacity.used_ratio == pytest.approx(0.18, rel=0.02)
+
+
+def test_an_engine_that_starts_with_nothing_has_no_limits() -> None:
+    """As after a restart with other arguments: those before taught of another engine."""
+    node = Node(Role.PREFILL)
+    node.learn_prefill()
+    node.learn_decode()
+    known = node.capacity()
+
+    node.capacity_model.restore_limits("engine-0", LearnedLimits(), node.engine.now_ns)
+
+    assert known.prefill is not None
+    assert node.capacity() == EngineCapacity("engine-0")
 
 
 def test_an_engine_that_idles_half_of_the_time_uses_half() -> None:
