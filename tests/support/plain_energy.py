@@ -19,10 +19,10 @@ class PlainEnergyLedger(EnergyLedger):
 
     def commit(self, spent: CommittedTime) -> None:
         """Split the reported energy over committed time."""
-        if self.microjoules is None:
+        if self._open is None:
             return
         end_ns = int(spent.intervals.edges_ns[-1])
-        for interval in [one for one in self._waiting if one.start_ns < end_ns]:
+        for interval in [one for one in (*self._waiting, self._open) if one.start_ns < end_ns]:
             uses = uses_within(spent.intervals, [interval.start_ns], [interval.end_ns])
             added: defaultdict[Cell, float] = defaultdict(float)
             for (engine, use), [length_ns] in uses.held.items():
@@ -37,6 +37,7 @@ class PlainEnergyLedger(EnergyLedger):
                 if share > 0:
                     interval.shares[cell] = interval.shares.get(cell, 0.0) + share
             if interval.end_ns <= end_ns:
+                assert self.microjoules is not None
                 self._waiting.popleft()
                 watts = interval.watts
                 if watts is not None and not interval.held:

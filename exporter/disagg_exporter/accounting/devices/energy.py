@@ -23,6 +23,7 @@ LONGEST_BUFFER = 1024
 number neighbours are joined: their split gets coarser, but no energy is lost."""
 
 _NO_LIMIT_WATTS = 1e15
+_NOT_ENDED_NS = 2**62
 # Between two readings: a gigajoule. The sum of 9000 pending ones fits in 63 bits.
 _MOST_MICROJOULES = 10**15
 
@@ -45,9 +46,9 @@ class _EnergyInterval:
     """The energy between two readings, and the uses of its time committed so far."""
 
     start_ns: int
-    end_ns: int
-    microjoules: int
-    watts: float | None
+    end_ns: int = _NOT_ENDED_NS
+    microjoules: int = 0
+    watts: float | None = None
     shares: dict[Cell, float] = field(default_factory=dict)
     held: bool = False
 
@@ -68,6 +69,9 @@ class EnergyLedger:
         self._trail = UseTrail()
         self._waiting: deque[_EnergyInterval] = deque()
         self._last: tuple[int, int] | None = None
+        # What follows the last reading at which the total moved; a slow counter's next move may
+        # come long after that time was committed.
+        self._open: _EnergyInterval | None = None
 
     @property
     def waiting(self) -> int:
@@ -104,6 +108,7 @@ class EnergyLedger:
         self.power.resume(before.power, before.baseline_watts)
         if before.read_ns is not None:
             self._last = before.read_ns, before.read_microjoules
+            self._open = _EnergyInterval(before.read_ns)
 
     def forget_model(self, model_name: str) -> None:
         """Move a model's sums to the unnamed model."""
@@ -124,24 +129,25 @@ class EnergyLedger:
         if before is not None and (reading.t_ns <= before[0] or now[1] == before[1]):
             return
         self._last = now
-        if before is None or reading.t_ns <= watermark_ns:
+        ended, self._open = self._open, _EnergyInterval(reading.t_ns)
+        if before is None or ended is None or reading.t_ns <= watermark_ns:
             return
         if not 0 <= now[1] - before[1] <= _MOST_MICROJOULES:
             return
         if self.microjoules is None:
             self.microjoules = Counter()
-        self._waiting.append(
-            _EnergyInterval(before[0], now[0], now[1] - before[1], reading.power_watts)
-        )
+        ended.end_ns, ended.microjoules = now[0], now[1] - before[1]
+        ended.watts = reading.power_watts
+        self._waiting.append(ended)
         if len(self._waiting) > LONGEST_BUFFER:
             self._join_neighbours()
 
     def commit(self, committed: CommittedTime) -> None:
         """Split the energy of time that has been committed."""
-        if not self._waiting or self.microjoules is None:
+        if self._open is None:
             return
         end_ns = int(committed.intervals.edges_ns[-1])
-        touched = [interval for interval in self._waiting if interval.start_ns < end_ns]
+        touched = [one for one in (*self._waiting, self._open) if one.start_ns < end_ns]
         if not touched:
             return
         shares, held = _shares(committed, touched)
@@ -150,7 +156,7 @@ class EnergyLedger:
         for number, interval in enumerate(touched[done:], start=done):
             interval.held = bool(held[number])
             interval.shares = {c: float(ns[number]) for c, ns in shares.items() if ns[number] > 0}
-        if not done:
+        if not done or self.microjoules is None:
             return
         explained = {cell: ns[:done] for cell, ns in shares.items() if (ns[:done] > 0).any()}
         self._settle(touched[:done], explained, held[:done], self.microjoules)
@@ -235,7 +241,8 @@ def _shares(
 ) -> tuple[dict[Cell, Floats], Flags]:
     """Return the uses of each interval's time, and whether any engine held the device in it.
 
-    Uses from earlier commits, which only the first interval can have, are included.
+    Uses from earlier commits, which the first interval and one that has not ended can have, are
+    included.
     """
     shares: defaultdict[Cell, Floats] = defaultdict(lambda: np.zeros(len(intervals)))
     held = np.array([interval.held for interval in intervals], np.bool_)

@@ -277,6 +277,36 @@ def test_energy_used_over_a_gap_in_the_readings_is_not_lost() -> None:
     assert accounting.joules() == {"decode": 2000, "idle": 2000}
 
 
+def test_a_slow_counters_interval_has_the_uses_that_were_committed_before_it_moved() -> None:
+    """As a dcgm-exporter's, which collects every 30 s; the watermark lags by 6 s."""
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
+    for second in range(42):
+        accounting.tell(second, energy_joules=9000 * (second // 30))
+        if 1 <= second <= 20:
+            accounting.step(reporter, reporter.decode(second, 1))
+        accounting.beat(reporter, second)
+        accounting.advance(second)
+
+    assert accounting.joules() == {"decode": 6000, "idle": 3000}
+
+
+def test_the_watts_of_a_slow_counters_device_are_those_of_its_uses() -> None:
+    """Busy at 600 W for 5 to 23 of each 30 s, and idle at 100 W."""
+    energy, microjoules = EnergyLedger(), 0
+    _read(energy, 0, 0, 100)
+    for turn in range(120):
+        start_ns, works_ns = ns(30 * turn), ns(5 + turn * 7 % 19)
+        energy.commit(_spent(start_ns, [(works_ns, (("a", DECODE),)), (ns(24) - works_ns, ())]))
+        microjoules += (works_ns * 600 + (ns(30) - works_ns) * 100) // 1000
+        _read(energy, start_ns + ns(30), microjoules, 100)
+        energy.commit(_spent(start_ns + ns(24), [(ns(6), ())]))
+
+    watts = energy.power.by_use()
+    assert watts[Use.DECODE] == pytest.approx(600, rel=0.03)
+    assert watts[Use.IDLE] == pytest.approx(100, rel=0.1)
+
+
 def test_work_before_the_first_reading_of_energy_has_none() -> None:
     """An engine is busy when its device first reports energy, above the watermark."""
     accounting, reporter = NodeAccounting(), StepReporter()
@@ -336,6 +366,14 @@ def _slices(
         np.array([[work.dummy_share for work in lane] for lane in shares]),
         np.array([CODES[Reason.NONE if h else Reason.NO_REQUEST] for _, h in pieces]),
     )
+
+
+def _spent(
+    start_ns: int, pieces: list[tuple[int, tuple[tuple[str, WorkShares], ...]]]
+) -> CommittedTime:
+    """The same as committed time of a decode engine."""
+    idle = {Reason.NO_REQUEST: Counter({Cell(Role.DECODE, Use.IDLE): 1})}
+    return CommittedTime(_slices(start_ns, pieces), Role.DECODE, {"a": ("m", "")}, idle)
 
 
 @given(
