@@ -7,7 +7,7 @@ from html import escape
 from disagg_exporter.landing.charts import spark
 from disagg_exporter.landing.problems import waiting_text
 from disagg_exporter.landing.view import DeviceRow, EngineRow, NodeView, TimeBreakdown
-from disagg_exporter.model import Bottleneck, EngineCapacity, Use, WorkerStatus
+from disagg_exporter.model import Bottleneck, EngineCapacity, Method, Use, WorkerStatus
 
 ABSENT = "-"
 """Shown for a value that is not known."""
@@ -148,7 +148,9 @@ def _engine(row: EngineRow, now_seconds: float) -> str:
     page = status.page
     running: float | None = account.running if account else None
     waiting: float | None = account.waiting if account else None
-    usage = account.kv_usage_ratio if account else None
+    # FPM reports tokens of the cache, which give a share only where its size is known.
+    by_fpm = account is not None and account.method is Method.FPM
+    usage = account.kv_usage_ratio if account and not by_fpm else None
     if page is not None:
         # An engine that sends no steps is known by its page.
         running = page.running if running is None else running

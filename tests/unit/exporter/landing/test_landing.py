@@ -17,7 +17,9 @@ from disagg_exporter.model import (
     Device,
     DeviceAccount,
     EngineCapacity,
+    EnginePage,
     EngineState,
+    Method,
     Reason,
     Role,
     Snapshot,
@@ -196,6 +198,23 @@ def test_an_engines_fullness_and_bottleneck_are_shown() -> None:
     assert "|50%|62%, by compute|decode-0|" in text_of(page(golden))
     assert "|7%|25%|" in text_of(page(golden))
     assert "|50%|-|decode-0|" in text_of(page(unknown))
+
+
+def test_the_cache_of_an_engine_known_by_fpm_is_as_full_as_its_own_page_says() -> None:
+    """As in the metrics: its messages give tokens, and a share only where the size is known."""
+    golden = golden_snapshot()
+    accounts = tuple(
+        replace(a, method=Method.FPM, kv_usage_ratio=0.0) for a in golden.engine_accounts
+    )
+    engines = tuple(
+        replace(engine, page=replace(engine.page or EnginePage("vllm", 0), kv_usage_ratio=0.75))
+        for engine in golden.engines
+    )
+    told = replace(golden, engine_accounts=accounts, engines=engines)
+    untold = replace(told, engines=tuple(replace(e, page=None) for e in engines))
+
+    assert "|75%|62%, by compute|" in text_of(page(told))
+    assert "|-|62%, by compute|" in text_of(page(untold))
 
 
 def test_the_page_is_rendered_once_per_snapshot_and_second() -> None:
