@@ -40,7 +40,7 @@ class PlainEnergyLedger(EnergyLedger):
                 assert self.microjoules is not None
                 self._waiting.popleft()
                 watts = interval.watts
-                if watts is not None and not interval.held:
+                if watts is not None and watts > 0 and not interval.held:
                     known = self.baseline_watts
                     self.baseline_watts = watts if known is None else min(known, watts)
                 length_ns = interval.end_ns - interval.start_ns

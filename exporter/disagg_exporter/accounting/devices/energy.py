@@ -172,9 +172,9 @@ class EnergyLedger:
     ) -> None:
         wholes = np.array([interval.microjoules for interval in intervals], np.int64)
         lengths_ns = np.array([each.end_ns - each.start_ns for each in intervals], np.int64)
-        # A driver may report NaN, too.
+        # A driver may report NaN, too, or 0, which no device draws whose energy is counted.
         watts = np.array([one.watts for one in intervals], np.float64)
-        watts[np.isnan(watts)] = np.inf
+        watts[~(watts > 0)] = np.inf
         known = np.inf if self.baseline_watts is None else self.baseline_watts
         # The baseline at each interval: the lowest known up to and including it.
         lowest = np.minimum.accumulate(np.append(known, np.where(held, np.inf, watts)))

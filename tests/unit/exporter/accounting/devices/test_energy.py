@@ -332,6 +332,19 @@ def test_power_that_is_nan_is_not_used_as_baseline() -> None:
     assert energy.microjoules == {Cell(Role.DECODE, Use.DECODE, model_name="m"): 140}
 
 
+def test_power_of_0_watts_is_not_used_as_baseline() -> None:
+    """Idle time would have no energy from then on. Here it took 100 J a second."""
+    accounting, reporter = NodeAccounting(), StepReporter()
+    accounting.engine(role=Role.DECODE)
+    for second, (joules, watts) in enumerate([(0, 100), (100, 100), (200, 0), (550, 600)]):
+        accounting.tell(second, energy_joules=joules, power_watts=watts)
+    accounting.step(reporter, reporter.decode(3, 0.5))
+    accounting.beat(reporter, 9)
+    accounting.advance(9)
+
+    assert accounting.joules() == {"decode": 300, "idle": 250}
+
+
 # Properties
 
 
