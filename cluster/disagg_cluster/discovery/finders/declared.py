@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from disagg_cluster.config import ListedEngine
 from disagg_cluster.discovery.finders.own_addresses import OwnAddresses
+from disagg_cluster.discovery.finders.renewals import FileRenewals
 from disagg_cluster.discovery.observations.types import (
     Claimed,
     Endpoint,
@@ -93,13 +94,20 @@ class DynamoFinder:
     Args:
         folder: The value of DYN_FILE_KV.
         wall: Clock in seconds; replaceable for tests.
+        clock: Monotonic clock in seconds; replaceable for tests.
     """
 
     finder = Finder.DYNAMO
 
-    def __init__(self, folder: Path, *, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        wall: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._folder = folder
-        self._wall = wall
+        self._renewals = FileRenewals(wall, clock)
         self._own = OwnAddresses()
 
     def scan(self) -> Scan:
@@ -114,6 +122,7 @@ class DynamoFinder:
             cards = {_worker(card): card for card in self._read("v1/mdc")}
         except OSError:
             cards = {}  # a worker without a model card, such as one that only starts
+        self._renewals.forget_others()
         seen = [
             _observation(endpoint, cards.get(_worker(endpoint), {}), self._own)
             for endpoint in endpoints
@@ -128,9 +137,10 @@ class DynamoFinder:
                 try:
                     if not entry.is_file(follow_symlinks=False):
                         continue
-                    age_seconds = self._wall() - entry.stat(follow_symlinks=False).st_mtime
+                    found = entry.stat(follow_symlinks=False)
                 except OSError:
                     continue  # it has just gone
+                age_seconds = self._renewals.age_seconds(entry.path, found)
                 record = _parsed(read_bytes(entry.path, MAX_FILE_BYTES))
                 if age_seconds <= STALE_SECONDS and record is not None:
                     yield record

@@ -118,6 +118,42 @@ def test_a_stale_file_belongs_to_an_ended_worker(tmp_path: Path) -> None:
     assert look(tmp_path, wall=lambda: 1000.0 + STALE_SECONDS + 1) == ()
 
 
+@pytest.mark.parametrize("step_seconds", [-7200.0, 7200.0])
+def test_a_step_of_the_clock_neither_drops_a_live_worker_nor_keeps_an_ended_one(
+    tmp_path: Path, step_seconds: float
+) -> None:
+    live = write(tmp_path, "instances", "live", ENDPOINT)
+    ended = write(tmp_path, "instances", "ended", ENDPOINT | {"instance_id": 1})
+    now, wall_seconds = 0, 1e9
+    finder = DynamoFinder(tmp_path, wall=lambda: wall_seconds + now, clock=lambda: now)
+    for path in (live, ended):
+        os.utime(path, (wall_seconds, wall_seconds))
+    assert len(finder.scan().observations) == 2
+
+    seen = []
+    for now in range(5, 31, 5):
+        if now == 10:
+            wall_seconds += step_seconds  # and the file is renewed after the scan
+        else:
+            os.utime(live, (wall_seconds + now - 4, wall_seconds + now - 4))
+        seen.append(len(finder.scan().observations))
+
+    assert seen == [2, 2, 2, 2, 1, 1]
+
+
+def test_workers_are_found_on_a_folder_whose_server_has_another_clock(tmp_path: Path) -> None:
+    now = 0
+    finder = DynamoFinder(tmp_path, wall=lambda: 1e9 + now, clock=lambda: now)
+    live = write(tmp_path, "instances", "live", ENDPOINT)
+    os.utime(live, (9e8, 9e8))
+    assert finder.scan().observations == ()
+
+    now = 5
+    os.utime(live, (9e8 + 5, 9e8 + 5))
+
+    assert len(finder.scan().observations) == 1
+
+
 def test_a_missing_folder_is_reported_with_its_consequence(tmp_path: Path) -> None:
     lost = DynamoFinder(tmp_path / "no").scan().lost
 
