@@ -259,7 +259,7 @@ def pause(worker: str | None, daemon: DaemonClient, as_json: bool) -> None:
 @click.argument("worker", required=False, shell_complete=worker_names)
 @options
 def resume(worker: str | None, daemon: DaemonClient, as_json: bool) -> None:
-    """Supervise a paused worker, or all paused workers, again; also ends a drain.
+    """Supervise a paused worker, or all paused workers, again; with a name, also end its drain.
 
     One that died in the meantime is started at once; a hung one gets its full time limits again.
     """

@@ -98,13 +98,17 @@ def _pause(verb: PauseWorkers, chosen: tuple[WorkerView, ...]) -> Orders | Contr
 
 
 def _resume(verb: ResumeWorkers, chosen: tuple[WorkerView, ...]) -> Orders:
-    todo = [worker.worker for worker in chosen if worker.paused or worker.drained]
+    todo = [worker.worker for worker in chosen if worker.paused]
+    stay = ""
+    if drained := [worker.worker for worker in chosen if worker.drained]:
+        if verb.worker is not None and not todo:
+            return Orders(verb, tuple(drained), f"gets requests again: {_listed(drained)}")
+        # Somebody may be at work on a drained worker: only its name ends that.
+        if verb.worker is None:
+            stay = f"; drained until resumed by name: {_listed(drained)}"
     if not todo:
         text = "no worker is paused" if verb.worker is None else f"{chosen[0].worker} is not paused"
-        return Orders(verb, (), text)
-    drained = [worker.worker for worker in chosen if worker.drained and not worker.paused]
-    if drained == todo:
-        return Orders(verb, tuple(todo), f"gets requests again: {_listed(todo)}")
+        return Orders(verb, (), f"{text}{stay}")
     died = [
         w.worker for w in chosen if w.paused and w.pid is None and w.state is WorkerState.BACKOFF
     ]
@@ -112,7 +116,7 @@ def _resume(verb: ResumeWorkers, chosen: tuple[WorkerView, ...]) -> Orders:
     failed = [w.worker for w in chosen if w.paused and w.state is WorkerState.FAILED]
     given_up = f"; given up before, disagg-node restart starts it: {_listed(failed)}"
     text = f"supervised again: {_listed(todo)}{started}{given_up if failed else ''}"
-    return Orders(verb, tuple(todo), text)
+    return Orders(verb, tuple(todo), f"{text}{stay}")
 
 
 def _restart(verb: RestartWorker, worker: WorkerView) -> Orders | ControlRefusal:

@@ -108,7 +108,8 @@ class SupervisedNode:
                 case DrainWorker():
                     self._work.drain(worker)
                 case ResumeWorkers() as verb:
-                    self._work.end_drain(worker)
+                    if verb.worker is not None:
+                        self._work.end_drain(worker)
                     self._supervisor.handle(worker, event_of(verb))
                 case verb:
                     self._supervisor.handle(worker, event_of(verb))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,9 +15,10 @@ from disagg_cluster.control.messages import (
     ResumeWorkers,
     Verb,
 )
+from disagg_cluster.control.service import SupervisedNode
 from disagg_cluster.control.views import DaemonView, NodeOverview, RoleConstraints, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Patience, Reassignment
-from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.lifecycle.state import UnpauseRequested, WorkerState
 from disagg_exporter.model import Role
 
 DAEMON = DaemonView("1.0", 1, "node", "/run/x", 1.0)
@@ -197,3 +199,28 @@ def test_a_drain_is_ended_by_a_resume() -> None:
     resumed = orders(ResumeWorkers("d0"), P0, drained, D1)
 
     assert (resumed.workers, resumed.text) == (("d0",), "gets requests again: d0")
+
+
+def test_a_resume_without_a_name_ends_no_drain() -> None:
+    """Somebody else may be at work on that worker."""
+    drained = replace(D0, drained=True, idle=True)
+    none = orders(ResumeWorkers(), P0, drained, D1)
+    paused = orders(ResumeWorkers(), replace(P0, paused_seconds=1.0), drained, D1)
+
+    assert none.workers == ()
+    assert none.text == "no worker is paused; drained until resumed by name: d0"
+    assert paused.workers == ("p0",)
+    assert paused.text == "supervised again: p0; drained until resumed by name: d0"
+
+
+@pytest.mark.parametrize(("name", "ended"), [(None, []), ("d0", ["d0"])])
+def test_a_worker_paused_and_drained_stays_drained_unless_it_is_named(
+    name: str | None, ended: list[str]
+) -> None:
+    resumed = orders(ResumeWorkers(name), P0, replace(D0, drained=True, paused_seconds=1.0), D1)
+    supervisor, routing = Mock(), Mock()
+
+    SupervisedNode(supervisor, Mock(), routing).obey(resumed, "id")
+
+    supervisor.handle.assert_called_once_with("d0", UnpauseRequested())
+    assert [call.args[0] for call in routing.end_drain.call_args_list] == ended
