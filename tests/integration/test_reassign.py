@@ -66,3 +66,26 @@ def test_a_move_under_load_fails_no_request_and_outlives_its_daemon(folder: Path
                 assert "would be left without decode" in alone.stderr
         finally:
             users.stop()
+
+
+def test_a_worker_drained_by_hand_serves_no_pool_until_it_is_resumed(folder: Path) -> None:
+    with running_node(routed_node(folder, Path(PYTHON)), folder) as node:
+        wait_routed(RunFolder(folder / "run").control, node)
+        pools = {"prefill": 2.0, "decode": 2.0, "none": 0.0}
+
+        def are(**roles: float) -> bool:
+            page, by_role = node.page(), pools | roles
+            return all(page.sum("disagg_node_role_gpus", role=r) == n for r, n in by_role.items())
+
+        wait_for(lambda: are() or None, "the roles of all")
+        drained = ask(folder, "drain", "decode-1")
+        assert drained.exit_code == 0, drained.output
+        wait_for(lambda: are(decode=1.0, none=1.0) or None, "the pool without it")
+        assert node.page().sum("disagg_worker_drained") == 1.0
+        assert ask(folder, "resume").stdout.rstrip().endswith("resumed by name: decode-1")
+        assert node.page().sum("disagg_worker_drained", worker="decode-1") == 1.0
+
+        assert ask(folder, "resume", "decode-1").exit_code == 0
+
+        wait_for(lambda: are() or None, "the whole pool")
+        assert node.page().sum("disagg_worker_drained") == 0.0

@@ -228,7 +228,7 @@ class Composition:
 
     def background_tasks(self) -> dict[str, BackgroundTask]:
         """The background tasks by name."""
-        tasks = {"pages": self.registry.pages.run}
+        tasks = {"pages": self.registry.pages.run, "moves": self.moving.reassigner.run}
         if self.discovery is not None:
             tasks["discovery"] = self.discovery.run
         tasks |= {
@@ -238,7 +238,6 @@ class Composition:
             "learned": self.succession.learned.run,
             "failure_hook": self.hook.run,
         }
-        tasks["moves"] = self.moving.reassigner.run
         if self.moving.membership is not None:
             tasks["router_members"] = self.moving.membership.run
         if self.router is not None:
@@ -259,7 +258,8 @@ class Composition:
         self.control.changed()
 
     def _moved(self) -> None:
-        """Notify control clients of a role change."""
+        """Notify control clients of a change of role or routing, and engines of their drains."""
+        self.engines.set_drained(self.journal.assignments.drained)
         self.control.changed()
 
     def _front_counts(self) -> tuple[FrontCounts, ...]:
@@ -286,7 +286,7 @@ class Composition:
             taken_ns=now_ns,
             wall_offset_seconds=wall_offset_seconds,
             fresh_until_ns=now_ns - 1,
-            workers=self.workers.statuses(),
+            workers=self.workers.statuses(self.journal.assignments.drained),
             worker_states=tuple(WorkerState),
             collectors=tuple(status for part in self._collectors for status in part()),
             router=self.router.watch.status() if self.router else None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from disagg_cluster.lifecycle.state import WorkerIdentity, WorkerState
@@ -48,9 +49,10 @@ class SupervisionView:
         """How long the least recently checked worker has gone unchecked."""
         return 0.0 if self.supervisor is None else self.supervisor.unwatched_seconds
 
-    def statuses(self) -> tuple[WorkerStatus, ...]:
-        """The status of each worker, as the metrics page shows it."""
-        return () if self.supervisor is None else self.supervisor.statuses()
+    def statuses(self, drained: Collection[str]) -> tuple[WorkerStatus, ...]:
+        """The status of each worker, as the metrics page shows it; some are `drained` by hand."""
+        found = () if self.supervisor is None else self.supervisor.statuses()
+        return tuple(replace(each, drained=each.worker in drained) for each in found)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """The status of supervision itself."""

@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,6 +61,12 @@ class LaunchedEngine(EngineRecord):
 
     worker: Worker
     size: ModelSize | None = None
+    worker_state: WorkerState = WorkerState.STOPPED
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can serve, also if it is drained by hand."""
+        return self.worker_state is WorkerState.READY and self.status.pid is not None
 
 
 class LaunchedEngines:
@@ -88,6 +94,7 @@ class LaunchedEngines:
         self._clock_ns = clock_ns
         self._engines = {worker.name: self._record(worker) for worker in workers}
         self._let_go_ns: dict[str, int] = {}
+        self._drained: frozenset[str] = frozenset()
         self._steps = EngineFeeds[StepFeed]()
         registry.records.update(self._engines)
         registry.sources.add(self._steps)
@@ -136,7 +143,7 @@ class LaunchedEngines:
     @property
     def all_ready(self) -> bool:
         """Whether every engine is ready."""
-        return all(e.status.state is EngineState.READY for e in self._engines.values())
+        return all(engine.ready for engine in self._engines.values())
 
     @property
     def simulated(self) -> bool:
@@ -167,12 +174,21 @@ class LaunchedEngines:
                 self._inspect(engine, pid)
         engine.serving = new in (WorkerState.READY, WorkerState.DRAINING)
         engine.tls = replace(engine.tls, pid=pid)
-        state = EngineState.GONE if pid is None else ENGINE_STATES[new]
-        engine.status = replace(engine.status, state=state, pid=pid)
+        engine.worker_state = new
+        engine.status = replace(engine.status, state=self._state(name, pid), pid=pid)
         if pid is None:
             engine.status = replace(engine.status, start_timestamp_seconds=None)
         if pid is not None:
             self._registry.assign(engine, now_ns)
+
+    def set_drained(self, names: Iterable[str]) -> None:
+        """Record which workers are drained by hand: meanwhile their engines serve no pool."""
+        self._drained = frozenset(names)
+        for name, engine in self._engines.items():
+            state = self._state(name, engine.status.pid)
+            if state is not engine.status.state:
+                engine.status = replace(engine.status, state=state)
+                self._registry.assign(engine, self._clock_ns())
 
     def switched(self, name: str) -> None:
         """Record that an engine has switched role in the same process."""
@@ -190,10 +206,17 @@ class LaunchedEngines:
         """Log why an engine's steps are not received, once when that begins and when it ends."""
         for name, feed in self._steps.feeds.items():
             engine = self._engines[name]
-            if engine.status.state is EngineState.READY and engine.ready_ns is not None:
+            if engine.ready and engine.ready_ns is not None:
                 window = self._registry.pages.state(name).window
                 advancing = None if window is None else window.tokens_advanced
                 feed.check_silence((self._clock_ns() - engine.ready_ns) / 1e9, advancing)
+
+    def _state(self, name: str, pid: int | None) -> EngineState:
+        if pid is None:
+            return EngineState.GONE
+        state = ENGINE_STATES[self._engines[name].worker_state]
+        by_hand = state is EngineState.READY and name in self._drained
+        return EngineState.DRAINING if by_hand else state
 
     def _record(self, worker: Worker) -> LaunchedEngine:
         status = unknown_engine(worker.name, worker.engine, "config", "certain")

@@ -97,6 +97,9 @@ def _workers(snapshot: Snapshot, now_seconds: float) -> Iterator[NodeProblem]:
         if worker.paused:
             text = f"Worker {worker.worker} is paused: it is neither killed nor started."
             yield NodeProblem(Severity.NOTICE, text)
+        if worker.drained:
+            text = f"Worker {worker.worker} is drained by hand: it gets no requests until resumed."
+            yield NodeProblem(Severity.NOTICE, text)
 
 
 def _recovered(worker: WorkerStatus, now_seconds: float) -> str:

@@ -144,6 +144,9 @@ DAEMON_FAMILIES: tuple[Family, ...] = (
            "How often a worker was started again."),
     Family("disagg_worker_paused", Data.WORKERS, ("worker",),
            "1 while a worker is paused by hand: observed, never killed and never started; else 0."),
+    Family("disagg_worker_drained", Data.WORKERS, ("worker",),
+           "1 while a worker is drained by hand: it runs on, gets no new requests and counts in no "
+           "pool; else 0."),
     Family("disagg_worker_start_timestamp_seconds", Data.WORKERS, ("worker",),
            "Unix time at which the running process of a worker began; absent while none runs."),
     Family("disagg_worker_next_start_timestamp_seconds", Data.WORKERS, ("worker",),

@@ -55,6 +55,7 @@ def _write_lasting(rows: MetricRows, snapshot: Snapshot) -> None:
             rows.set("disagg_worker_state", float(state == worker.state), worker.worker, state)
         rows.set("disagg_worker_restarts_total", worker.restarts, worker.worker)
         rows.set("disagg_worker_paused", float(worker.paused), worker.worker)
+        rows.set("disagg_worker_drained", float(worker.drained), worker.worker)
         start = worker.start_timestamp_seconds
         rows.set("disagg_worker_start_timestamp_seconds", start, worker.worker)
         following = worker.next_start_timestamp_seconds

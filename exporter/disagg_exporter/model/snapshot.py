@@ -23,7 +23,8 @@ class WorkerStatus:
     """One supervised child process; `start_timestamp_seconds` is None while it is not running.
 
     `next_start_timestamp_seconds` is the time of its next start, None where none is planned. A
-    `paused` worker is observed and nothing else, on request. It is in its state since
+    `paused` worker is observed and nothing else, on request; a `drained` one keeps running, and is
+    sent no new requests. It is in its state since
     `since_timestamp_seconds`, None where unknown; a start or a drain is given up at
     `deadline_timestamp_seconds`. `cause` is why its process crashed last, `last_lines` the end of
     its log then, or its output while it starts.
@@ -39,6 +40,7 @@ class WorkerStatus:
     deadline_timestamp_seconds: float | None = None
     cause: str = ""
     last_lines: tuple[str, ...] = ()
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,8 +74,11 @@ class ClusterEngines:
 def engines_of(
     families: CostFamilies, shapes: Mapping[tuple[str, str], RequestShape] | None = None
 ) -> ClusterEngines:
-    """The engines that run by the metrics that they export, and the measured request shapes."""
-    running = list(families.engines())
+    """The engines that run by the metrics that they export, and the measured request shapes.
+
+    Those drained by hand serve nobody: a pool has only the others. Their learned costs still hold.
+    """
+    running = [each for each in families.engines() if not families.drained(each[0])]
     workers = tuple(
         PoolWorker(
             node=engine[1],

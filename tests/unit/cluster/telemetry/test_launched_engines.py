@@ -21,7 +21,7 @@ from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.devices.source import pseudo_device
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.inside_engine.disagg_steps.sender import Sender
-from disagg_exporter.model import Assignment, EngineState, Method, StepLimits
+from disagg_exporter.model import Assignment, EngineState, Method, Role, StepLimits
 from disagg_exporter.steps.plugin_silence import GRACE_SECONDS
 from support.node_files import node, worker
 from support.running_node import wait_for
@@ -92,6 +92,33 @@ def test_a_released_engine_is_shown_as_gone_for_the_linger_time() -> None:
     assert [status.engine for status in registry.statuses()] == ["x"]
     assert {account.engine for account in ledger.engine_accounts(now_ns)} == {"x"}
     assert registry.devices() == ()
+
+
+def test_an_engine_drained_by_hand_serves_no_pool_until_it_is_resumed() -> None:
+    workers = node(worker("w"), worker("x", port=8101)).workers
+    device, ledger = pseudo_device("w", 0), Ledger()
+    ledger.add_device(device, 10**12)
+    registry = EngineRegistry(ledger, 1.0)
+    identity = WorkerIdentity(role=Role.DECODE, gpus=(device.gpu,))
+    engines = LaunchedEngines(workers, lambda _name: identity, registry)
+    for name, pid in (("w", 7), ("x", 8)):
+        engines.changed(name, WorkerState.STOPPED, READY, pid, "")
+
+    def states() -> list[EngineState]:
+        return [status.state for status in registry.statuses()]
+
+    engines.set_drained(["w"])
+    assert states() == [EngineState.DRAINING, EngineState.READY]
+    assert engines.all_ready  # what the node launched runs
+    assert registry.is_scraped("w")
+
+    engines.changed("w", READY, STARTING, 9, "")  # it crashed: a drain outlasts that
+    assert states() == [EngineState.STARTING, EngineState.READY]
+    engines.changed("w", STARTING, READY, 9, "")
+    assert states() == [EngineState.DRAINING, EngineState.READY]
+
+    engines.set_drained([])
+    assert states() == [EngineState.READY] * 2
 
 
 def test_an_engine_launched_again_under_its_name_is_not_forgotten() -> None:

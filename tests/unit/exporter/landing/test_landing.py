@@ -164,7 +164,11 @@ def test_all_problems_are_listed_most_severe_first() -> None:
     snapshot = replace(
         golden,
         readings=(hot, *golden.readings[1:]),
-        workers=(WorkerStatus("prefill-0", "starting", 0, None), *golden.workers[1:]),
+        workers=(
+            WorkerStatus("prefill-0", "starting", 0, None),
+            WorkerStatus("prefill-1", "ready", 0, None, drained=True),
+            *golden.workers[1:],
+        ),
     )
     troubles = view_of(snapshot, AccountHistory(), TAKEN_NS).problems
 
@@ -177,9 +181,10 @@ def test_all_problems_are_listed_most_severe_first() -> None:
         "The clocks of GPU 0 are held back: it is too hot.",
         "Worker decode-0 is paused: it is neither killed nor started.",
         "Worker prefill-0 is starting.",
+        "Worker prefill-1 is drained by hand: it gets no requests until resumed.",
     ]
     severities = [problem.severity for problem in troubles]
-    assert severities == [Severity.BROKEN] * 5 + [Severity.NOTICE] * 2
+    assert severities == [Severity.BROKEN] * 5 + [Severity.NOTICE] * 3
 
 
 def test_the_page_contains_its_values_as_text() -> None:

@@ -27,6 +27,7 @@ FAMILIES = (
     "disagg_engine_requests",
     "disagg_engine_capacity_used_ratio",
     "disagg_worker_state",
+    "disagg_worker_drained",
     "disagg_reassign_downtime_seconds",
 )
 _SERVING = {Role.PREFILL, Role.DECODE, Role.MIXED}
@@ -66,6 +67,15 @@ class CostFamilies:
             (*_node(labels), labels.get("worker", ""))
             for labels, _ in families.get("disagg_worker_state", ())
         }
+        self._drained = {
+            (*_node(labels), labels.get("worker", ""))
+            for labels, value in families.get("disagg_worker_drained", ())
+            if value
+        }
+
+    def drained(self, engine: EngineId) -> bool:
+        """Whether somebody keeps requests from it, by hand."""
+        return engine in self._drained
 
     def engines(self) -> Iterator[tuple[EngineId, CostKey]]:
         """Every engine that serves a model on known GPUs of one name."""
