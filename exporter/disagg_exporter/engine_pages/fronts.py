@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from disagg_exporter.engine_pages.exposition.layout import SeriesKey, SeriesKeys
-from disagg_exporter.engine_pages.exposition.lines import PageError, SeriesFilter, scan
+from disagg_exporter.engine_pages.exposition.lines import PageError, SeriesFilter, check_whole, scan
 from disagg_exporter.engine_pages.parse import ServingReader
 from disagg_exporter.engine_pages.series import Adapter, Field, IndexedKey, Samples, Series
 from disagg_exporter.model import EnginePage, RequestSource, Total
@@ -145,8 +145,8 @@ def parse_front_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> 
         PageError: The page is not of a known frontend or router, is cut off, has an invalid line
             among those we need, a sample twice, or a counter that is not a number from 0 up.
     """
-    if text and not text.endswith(b"\n"):
-        raise PageError("the page is cut off: its last line has no end")
+    if text:
+        check_whole(text)
     if not text.strip():
         return FrontPage(RequestSource.ROUTER, ())  # as from vllm-router before its first request
     keys = SeriesKeys() if keys is None else keys

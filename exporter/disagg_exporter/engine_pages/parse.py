@@ -13,6 +13,7 @@ from disagg_exporter.engine_pages.exposition.lines import (
     Sample,
     SamplesByName,
     SeriesFilter,
+    check_whole,
     scan,
 )
 from disagg_exporter.engine_pages.histograms import (
@@ -209,8 +210,7 @@ def parse_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> Engine
     """
     if text.lstrip()[:1] == b"<":
         raise PageError("this is an HTML page, not a metrics page")
-    if not text.endswith(b"\n"):
-        raise PageError("the page is cut off: its last line has no end")
+    check_whole(text)
     keys = SeriesKeys() if keys is None else keys
     layout, numbers = scan(text, _WANTED, keys, "engine's")
     return keys.derive(layout, LayoutReader).page(numbers, t_ns)

@@ -10,6 +10,7 @@ from disagg_exporter.engine_pages.exposition.lines import (
     PageError,
     SamplesByName,
     SeriesFilter,
+    check_whole,
     find,
     no_count,
 )
@@ -44,8 +45,8 @@ def parse_router_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) ->
         PageError: The page is not of vllm-router, is cut off, has an invalid line among those we
             need, a sample twice, or a counter that is not a number from 0 up.
     """
-    if text and not text.endswith(b"\n"):
-        raise PageError("the page is cut off: its last line has no end")
+    if text:
+        check_whole(text)
     if text.strip() and _OURS not in text:
         raise PageError("no series of vllm-router on the page")
     found = find(text, _WANTED, keys or SeriesKeys(), "router's")

@@ -35,6 +35,19 @@ def no_count(name: str, value: float) -> PageError:
     return PageError(f"{name} is {value}, not a valid count", cause="a counter is invalid")
 
 
+def check_whole(text: bytes) -> None:
+    """Check that this is a page to its end.
+
+    Raises:
+        PageError: It is compressed, or cut off.
+    """
+    # Some proxies compress whatever is asked for.
+    if text.startswith(b"\x1f\x8b"):
+        raise PageError("the page is compressed by gzip, which was not asked for")
+    if not text.endswith(b"\n"):
+        raise PageError("the page is cut off: its last line has no end")
+
+
 class SeriesFilter:
     """The names of wanted samples as written on a page."""
 

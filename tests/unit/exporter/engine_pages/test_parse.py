@@ -1,4 +1,5 @@
 import dataclasses
+import gzip
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,7 @@ def test_a_kv_use_above_one_is_absent() -> None:
     [
         (b"", "cut off"),
         (b"\n", "no series of a known engine"),
+        (gzip.compress(b"vllm:num_requests_running 1\n"), "compressed by gzip"),
         (b"<!DOCTYPE html>\n<html></html>\n", "HTML"),
         (b'{"detail":"Not Found"}\n', "no series of a known engine"),
         (b"# TYPE up gauge\nup 1\n", "no series of a known engine"),
