@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 
 from disagg_exporter.landing.track import COARSE_STEP_SECONDS, KEPT_SECONDS
 from disagg_exporter.model import Phase, Snapshot
+from disagg_exporter.model.reported_tokens import phases_with_tokens
 from disagg_exporter.model.serving import Histogram, RequestSource
 from disagg_exporter.model.waits import (
     LATE_WINDOW_SECONDS,
@@ -85,9 +86,7 @@ def totals_of(snapshot: Snapshot) -> ServedTotals:
         CountsOf(ModelName(each.model_name, each.engine_namespace), each.source): each
         for each in snapshot.requests.requests
     }
-    tokens = dict.fromkeys(Phase, 0)
-    for each in snapshot.tokens:
-        tokens[each.phase] += each.tokens
+    tokens = _tokens_of(snapshot)
     between_tokens = {
         WaitsOf(ModelName(each.model_name, each.namespace), each.engine): waits
         for each in snapshot.engines
@@ -98,8 +97,8 @@ def totals_of(snapshot: Snapshot) -> ServedTotals:
         arrivals={
             key: each.arrivals for key, each in accounts.items() if each.arrivals is not None
         },
-        prompt_tokens=tokens[Phase.PREFILL] if snapshot.tokens else None,
-        output_tokens=tokens[Phase.DECODE] if snapshot.tokens else None,
+        prompt_tokens=tokens.get(Phase.PREFILL),
+        output_tokens=tokens.get(Phase.DECODE),
         first_token={
             WaitsOf(model, source=source): each.time_to_first_token
             for (model, source), each in accounts.items()
@@ -107,6 +106,18 @@ def totals_of(snapshot: Snapshot) -> ServedTotals:
         },
         between_tokens=between_tokens,
     )
+
+
+def _tokens_of(snapshot: Snapshot) -> Mapping[Phase, int]:
+    """Return the tokens of each phase; none of a phase that no engine reports."""
+    statuses = {status.engine: status for status in snapshot.engines}
+    tokens: Counter[Phase] = Counter()
+    for account in snapshot.engine_accounts:
+        tokens.update(dict.fromkeys(phases_with_tokens(account, statuses.get(account.engine)), 0))
+    for each in snapshot.tokens:
+        if each.tokens:  # else no engine may have reported any
+            tokens[each.phase] += each.tokens
+    return tokens
 
 
 _IN_FRONT = (RequestSource.FRONTEND, RequestSource.ROUTER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from disagg_exporter.capacity.compute_rates import peak_of
 from disagg_exporter.metrics.device_rows import engine_namespaces, present_engines
@@ -20,6 +20,7 @@ from disagg_exporter.model import (
     Role,
     Snapshot,
 )
+from disagg_exporter.model.reported_tokens import phases_with_tokens
 
 # In the order of `StepTotals`.
 STEP_KINDS = ("context", "generation", "mixed", "dummy")
@@ -98,27 +99,12 @@ def _write_account(rows: MetricRows, account: EngineAccount, status: EngineStatu
     for role, phase in dict.fromkeys((*keys, *account.gpu_seconds)):
         seconds = account.gpu_seconds.get((role, phase), 0.0)
         rows.set("disagg_engine_gpu_seconds_total", seconds, engine, role, phase)
-    known = _phases_with_tokens(account, status)
+    known = phases_with_tokens(account, status)
     for role, phase in dict.fromkeys((*keys, *account.phase_tokens)):
         tokens = account.phase_tokens.get((role, phase), 0)
         if tokens or phase in known:
             rows.set("disagg_engine_phase_tokens_total", tokens, engine, role, phase)
             rows.add("disagg_node_phase_tokens_total", 0, role, phase, *where)
-
-
-def _phases_with_tokens(account: EngineAccount, status: EngineStatus | None) -> Collection[Phase]:
-    """Return the phases whose tokens its source reports; for others 0 would be wrong."""
-    # A dead engine has no source any more; what it has reported stays.
-    if account.method.by_step or any(account.reported.steps):
-        return tuple(Phase)
-    page = status.page if status is not None and account.method.by_page else None
-    if page is None:
-        return ()
-    totals = {
-        Phase.PREFILL: page.computed_tokens_total,
-        Phase.DECODE: page.generation_tokens_total,
-    }
-    return tuple(phase for phase, total in totals.items() if total is not None)
 
 
 def _write_load(

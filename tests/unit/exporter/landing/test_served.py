@@ -7,7 +7,7 @@ import pytest
 from disagg_exporter.landing.history import AccountHistory
 from disagg_exporter.landing.served import ServedHistory
 from disagg_exporter.landing.view import view_of
-from disagg_exporter.model import Phase, Role, Snapshot, TokenAccount
+from disagg_exporter.model import EngineAccount, Method, Phase, Role, Snapshot, TokenAccount
 from disagg_exporter.model.serving import (
     Histogram,
     RequestAccount,
@@ -17,6 +17,7 @@ from disagg_exporter.model.serving import (
 from disagg_exporter.model.waits import LatencyTargets
 
 TTFT = Histogram((0.1, 0.2, 0.4), (0.0, 90.0, 100.0, 100.0), 18.0)
+STEPS = EngineAccount("decode-0", Role.DECODE, "llama", "", 0, Method.STEPS, {}, {})
 
 
 def at(seconds: int, requests: float, tokens: int, ttft: Histogram | None = None) -> Snapshot:
@@ -28,6 +29,7 @@ def at(seconds: int, requests: float, tokens: int, ttft: Histogram | None = None
         seconds * 10**9,
         0.0,
         0,
+        engine_accounts=(STEPS,),
         tokens=(TokenAccount(Role.DECODE, Phase.DECODE, "llama", "", tokens),),
         requests=RequestAccounts((worse, account)),
     )
@@ -52,6 +54,22 @@ def test_a_reset_counter_gives_no_rate() -> None:
 
     assert history.rates[-1].arrivals_per_second is None
     assert history.rates[-1].output_tokens_per_second == 10.0
+
+
+def test_tokens_that_no_engine_reports_have_no_rate_and_those_of_a_resting_one_are_0() -> None:
+    """TensorRT-LLM reports output tokens and no prompt tokens; the ledger has both, at 0."""
+    silent = replace(STEPS, method=Method.ROLE)
+    for account, prompts in ((silent, None), (STEPS, 0.0)):
+        history = ServedHistory(LatencyTargets())
+        for second in (0, 10):
+            tokens = tuple(
+                TokenAccount(Role.MIXED, phase, "llama", "", count)
+                for phase, count in ((Phase.PREFILL, 0), (Phase.DECODE, 100 + 50 * second))
+            )
+            history.remember(replace(at(second, 0.0, 0), engine_accounts=(account,), tokens=tokens))
+
+        rates = history.rates[-1]
+        assert (rates.prompt_tokens_per_second, rates.output_tokens_per_second) == (prompts, 50.0)
 
 
 def test_waits_are_those_between_two_moments() -> None:
