@@ -202,16 +202,21 @@ def test_clusters_that_evaluate_at_different_intervals_add_up(url: str, now: int
     assert together.gpu_hours["decode"] == pytest.approx(sum(each.values()), rel=1e-6)
 
 
+@pytest.mark.parametrize("since", [7 * DAY, SINCE, 12 * HOUR])
 def test_hours_count_in_full_after_the_interval_of_the_rules_was_changed(
-    url: str, now: int
+    url: str, now: int, since: int
 ) -> None:
-    """In buckets of an hour, from 40 hours ago; one of them lies on both sides of the change."""
-    period = period_until(now, 7 * DAY)
+    """In buckets of an hour, from 40 hours ago, of a quarter of an hour and of five minutes.
+
+    One of them lies on both sides of the change.
+    """
+    period = period_until(now, since)
     report = report_of(Reader(url, "changed").read(period), "changed", None)
 
-    hours = (period.end_seconds - (now - 40 * HOUR)) / HOUR
-    assert report.gpu_hours["decode"] == pytest.approx(4.0 * hours, abs=4.0)
-    assert report.covered_ratio == pytest.approx(hours / (7 * 24), abs=1 / (7 * 24))
+    hours = min(period.end_seconds - (now - 40 * HOUR), since) / HOUR
+    bucket = period.bucket_seconds / HOUR
+    assert report.gpu_hours["decode"] == pytest.approx(4.0 * hours, abs=4.0 * bucket)
+    assert report.covered_ratio == pytest.approx(hours * HOUR / since, abs=bucket * HOUR / since)
 
 
 def test_a_cluster_with_older_rules_is_in_the_accounts_of_all_clusters(url: str, now: int) -> None:

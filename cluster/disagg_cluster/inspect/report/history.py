@@ -9,7 +9,7 @@ from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from disagg_cluster.inspect.report.intervals import intervals
+from disagg_cluster.inspect.report.intervals import SPAN_SECONDS, intervals
 from disagg_cluster.inspect.report.past import (
     HOURLY,
     LABELS,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 ClusterCurves = dict[str, RuleSeries]
 """A rule by cluster."""
 
-_INTERVAL_SPAN_SECONDS = 1800
 _MOST_STEPS = 10_000
 _LEAST_STEP_SECONDS = 60
 
@@ -164,26 +163,28 @@ class Reader:
         """Return a cluster's evaluation interval in each bucket; empty for one sample."""
         seen = {int(end): count for end, count in counts.values}
         cluster, bucket_seconds = _cluster_of(counts), period.bucket_seconds
-        if bucket_seconds <= _INTERVAL_SPAN_SECONDS:
-            ends = (period.ends[0], period.end_seconds, bucket_seconds)
-            every_seconds = self._interval(rule, cluster, *ends)
-            return {} if every_seconds is None else dict.fromkeys(seen, every_seconds)
+        fullest = int(_fullest(counts))
+        start, end = fullest - bucket_seconds, fullest
+        if bucket_seconds <= SPAN_SECONDS:
+            start, end = period.start_seconds + bucket_seconds - SPAN_SECONDS, period.end_seconds
 
-        def interval_of(end: int) -> float | None:
-            start = end - bucket_seconds + _INTERVAL_SPAN_SECONDS
-            return self._interval(rule, cluster, start, end, _INTERVAL_SPAN_SECONDS)
+        def interval_of(start: int, end: int) -> float | None:
+            return self._interval(rule, cluster, start, end, SPAN_SECONDS)
 
-        shortest_seconds = interval_of(int(_fullest(counts)))
+        shortest_seconds = self._interval(
+            rule, cluster, start, end, min(bucket_seconds, SPAN_SECONDS)
+        )
         if shortest_seconds is None:
             return {}
         return intervals(seen, shortest_seconds, bucket_seconds, interval_of)
 
     def _interval(self, rule: str, cluster: str, start: int, end: int, step: int) -> float | None:
-        """Return the evaluation interval in the fullest of half hours; None for one sample."""
+        """Return the evaluation interval in the fullest half hour; None for one sample."""
         selector = self._selector(rule, matcher("cluster", cluster))
-        window = f"{selector}[{_INTERVAL_SPAN_SECONDS}s]"
+        span = min(SPAN_SECONDS, end - start)
+        window = f"{selector}[{span}s]"
         # Buckets of a minute hold a sample each, and the first has none before it.
-        halves = self._range(f"max(count_over_time({window}))", start, end, step)
+        halves = self._range(f"max(count_over_time({window}))", start + span, end, step)
         if not halves:
             return None
         stored = self._prometheus.query_samples(window, _fullest(halves[0]))

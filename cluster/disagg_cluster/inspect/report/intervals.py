@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+
+SPAN_SECONDS = 1800
+"""An interval is read from the samples of so long a time, or less."""
 
 _MOST_TRIES = 4
 _FULL_RATIO = 0.8
@@ -13,18 +16,18 @@ def intervals(
     counts: Mapping[int, float],
     shortest_seconds: float,
     bucket_seconds: int,
-    interval_of: Callable[[int], float | None],
+    interval_of: Callable[[int, int], float | None],
 ) -> dict[int, float]:
     """Return the evaluation interval in each bucket, in seconds.
 
     Few samples in a bucket are a gap, or those of a longer interval, which then holds as far as
-    buckets have as few.
+    buckets have as few. The bucket within which it was changed counts in full.
 
     Args:
         counts: Samples of a series by the end of each bucket that has any.
         shortest_seconds: The interval in the bucket with the most samples.
         bucket_seconds: Length of a bucket.
-        interval_of: Reads the interval in the bucket that ends there; None if it has one sample.
+        interval_of: Reads the interval from a start to an end; None if there is one sample.
     """
     found = dict.fromkeys(counts, shortest_seconds)
     thin = {
@@ -36,15 +39,26 @@ def intervals(
         if not thin:
             break
         fullest = max(thin, key=lambda end: (counts[end], end))
-        seconds = interval_of(fullest)
+        ends = _beside(fullest, thin, bucket_seconds)
+        length_seconds = max(bucket_seconds, SPAN_SECONDS)
+        stop = min(ends[-1], fullest - bucket_seconds + length_seconds)
+        seconds = interval_of(max(ends[0] - bucket_seconds, stop - length_seconds), stop)
         thin.discard(fullest)
-        if seconds is None or seconds < _LONGER * shortest_seconds:
+        if seconds is None or seconds < _LONGER * found[fullest]:
             continue
-        found[fullest] = seconds
-        for step in (bucket_seconds, -bucket_seconds):
-            end = fullest + step
-            while end in thin:
-                found[end] = seconds
+        for end in ends:
+            full_seconds = bucket_seconds / counts[end]
+            found[end] = seconds if seconds > bucket_seconds else min(seconds, full_seconds)
+            if counts[end] * seconds >= _FULL_RATIO * bucket_seconds:
                 thin.discard(end)
-                end += step
     return found
+
+
+def _beside(end: int, thin: Set[int], bucket_seconds: int) -> range:
+    """Return the ends of all thin buckets that follow each other, the given one among them."""
+    first = last = end
+    while first - bucket_seconds in thin:
+        first -= bucket_seconds
+    while last + bucket_seconds in thin:
+        last += bucket_seconds
+    return range(first, last + 1, bucket_seconds)
