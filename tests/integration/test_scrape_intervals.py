@@ -85,12 +85,9 @@ def test_recorded_ratios_are_within_1_percent_and_gpu_counts_within_2(
     scrape_seconds: int, order: int, tmp_path: Path
 ) -> None:
     """In the order of the files, and in reverse: Prometheus evaluates groups at different times."""
-    binary = shutil.which("promtool")
-    if binary is None:
-        pytest.skip("promtool is not installed: apt-get install prometheus")
     bounds = {**dict.fromkeys(GPUS, 0.02), **dict.fromkeys(RATIOS, 0.01)}
     # At every moment of the last twenty minutes; an absent figure is a failure, too.
-    checks = [
+    checks: list[dict[str, object]] = [
         {
             "expr": f"max_over_time(abs(sum({figure}) / {truth} - 1)[20m:30s]) > {bounds[figure]}"
             f" or absent(sum({figure}))",
@@ -108,6 +105,46 @@ def test_recorded_ratios_are_within_1_percent_and_gpu_counts_within_2(
         for figure, truth in YOUNG.items()
         for age in ("2m30s", "4m", "11m")
     ]
+    judge(checks, scraped(scrape_seconds, seed=7), scrape_seconds, tmp_path, order)
+
+
+@pytest.mark.parametrize("scrape_seconds", [15, 60])
+@pytest.mark.parametrize("minutes", [2, 3, 6])
+def test_gpus_and_tokens_are_right_within_2_percent_after_a_prometheus_was_away(
+    scrape_seconds: int, minutes: int, tmp_path: Path
+) -> None:
+    """Samples from before it then leave the window while those from after it do not fill it."""
+    back = 2400 + 60 * minutes
+    figures = {
+        "sum(cluster:disagg_phase_gpu_seconds:rate1m)": P + D,
+        "sum(cluster:disagg_phase_gpu_seconds:rate5m)": P + D,
+        'sum(cluster_model_namespace:disagg_phase_tokens:rate5m{phase="prefill"})': TOKENS,
+        "sum(cluster_model_namespace:disagg_cost_per_hour:rate5m)": COST,
+    }
+    checks: list[dict[str, object]] = [
+        {
+            "expr": f"abs({figure} / {truth} - 1) > 0.02 or absent({figure})",
+            "eval_time": f"{back + after}s",
+            "exp_samples": [],
+        }
+        for figure, truth in figures.items()
+        for after in range(120, 540, 30)
+    ]
+    series = scraped(scrape_seconds, seed=7, missed=range(2400, back))
+
+    judge(checks, series, scrape_seconds, tmp_path)
+
+
+def judge(
+    checks: list[dict[str, object]],
+    series: list[dict[str, str]],
+    scrape_seconds: int,
+    folder: Path,
+    order: int = 1,
+) -> None:
+    binary = shutil.which("promtool")
+    if binary is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
     test = {
         "rule_files": [str(path) for path in RULE_FILES],
         "evaluation_interval": "30s",
@@ -115,12 +152,12 @@ def test_recorded_ratios_are_within_1_percent_and_gpu_counts_within_2(
         "tests": [
             {
                 "interval": f"{scrape_seconds}s",
-                "input_series": scraped(scrape_seconds, seed=7),
+                "input_series": series,
                 "promql_expr_test": checks,
             }
         ],
     }
-    path = tmp_path / "scraped_test.yaml"
+    path = folder / "scraped_test.yaml"
     path.write_text(json.dumps(test), encoding="utf-8")
 
     done = subprocess.run([binary, "test", "rules", str(path)], capture_output=True, text=True)

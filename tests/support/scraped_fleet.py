@@ -44,14 +44,18 @@ NODES = (
 """a0 reports no activity, t0 no tokens, g0 (slices) no energy; h1, g0 and g1 have no price."""
 
 
-def scraped(scrape_seconds: int, seed: int) -> list[dict[str, str]]:
-    """Return the fleet's series, each scraped while seconds are being committed, or before."""
+def scraped(scrape_seconds: int, seed: int, missed: range = range(0)) -> list[dict[str, str]]:
+    """Return the fleet's series, each scraped while seconds are being committed, or before.
+
+    `missed` are the seconds in which Prometheus does not run.
+    """
     span = Span(1, SECONDS, scrape_seconds)
     chance = np.random.default_rng(seed)
     rows: list[dict[str, str]] = []
     for node in NODES:
         late = 4.5 + chance.random(len(span.times))
         target = Target(span, {"cluster": "c", "node": node.name}, late)
+        target.missed = (span.times >= missed.start) & (span.times < missed.stop)
         _put(target, node)
         rows += target.rows
     return rows
