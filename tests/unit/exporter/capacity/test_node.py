@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -359,7 +360,7 @@ class SharedNode(Node):
 
     def learn_decode(self) -> None:
         for batch in (10, 20, 50, 80, 120, 200):
-            self.take_turns(lambda batch=batch: self.decode(batch), 10)  # type: ignore[misc] # a closure
+            self.take_turns(partial(self.decode, batch), 10)
 
 
 @pytest.mark.parametrize("servers", [1, 2, 4])
