@@ -1,13 +1,16 @@
 """The daemon beside a real engine on a GPU, as users run it: `python -m bench.gpu_steps.node`.
 
 `disagg-node start` launches a mixed vLLM worker; `disagg-node tune` probes it while it is idle;
-then users load it. Writes what each command printed, the daemon's page every two seconds, and the
-engine's log, in which vLLM tells each iteration itself.
+then users load it. Writes what each command printed, the daemon's page every two seconds, how long
+each step held the GPU as the GPU itself says (`times.csv`), and the engine's log, in which vLLM
+tells each iteration itself. After each load it prints the daemon's account beside the GPU's.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
+import os
 import random
 import shutil
 import subprocess
@@ -19,6 +22,7 @@ from typing import Any
 
 import click
 from bench.gpu_steps.loads import LOADS, Load, length
+from bench.gpu_steps.timing import FILE_VARIABLE, install
 
 from disagg_cluster.demo.disaggregated_client import CompletionError, complete_on_one
 from disagg_exporter.errors import DisaggError
@@ -27,11 +31,13 @@ from support.children import free_port
 from support.running_node import DISAGG_NODE, RunningNode
 
 WORKER, SERVED = "mixed-0", "llama-8b"
+_KINDS = ("context", "generation", "mixed")
+_COUNTED = ("steps", "step_seconds")
 _EVERY_SECONDS = 2.0
 _AT_ONCE = 400
 _REQUEST_SECONDS = 120.0
 # The plugin sends its records after a tenth of a second; the page is made each second.
-_REPORTED_SECONDS = 2.0
+_REPORTED_SECONDS = 3.0
 # The daemon commits time some ten seconds late.
 _COMMITTED_SECONDS = 12.0
 
@@ -41,7 +47,7 @@ _COMMITTED_SECONDS = 12.0
 @click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--load-seconds", default=30.0, help="Of each load.")
-@click.option("--tune-seconds", default=50.0, help="At most, of each phase.")
+@click.option("--tune-seconds", default=75.0, help="At most, of each phase; 0: no tuning.")
 @click.option("--gpus", default=1)
 @click.option("--arg", "args", multiple=True, help="Of the engine.")
 @click.option("--env", "env", multiple=True, help="NAME=VALUE of the engine.")
@@ -62,26 +68,30 @@ def main(
         raise click.BadParameter(f"{out} holds another run: name a new folder", param_hint="--out")
     folder.mkdir()
     begun = time.monotonic()
-    node = RunningNode(_node_file(python, model, gpus, args, env, folder), folder)
+    times = out / "times.csv"
+    more = {
+        "DISAGG_KEEP_ITERATION_LOG": "1",
+        FILE_VARIABLE: str(times.resolve()),
+        **dict(one.split("=", 1) for one in env),
+    }
+    more["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (install(folder / "timing"), more.get("PYTHONPATH")))
+    )
+    node = RunningNode(_node_file(python, model, gpus, args, more, folder), folder)
     try:
         node.wait_ready(240.0)
         click.echo(f"ready after {time.monotonic() - begun:.0f} s")
-        tune = ("tune", "prefill", "--engine", WORKER, "-c", str(folder / "node.yaml"))
-        _say(out, "tune-prefill.txt", [*tune, "--json"], tune_seconds)
-        _say(
-            out,
-            "tune-decode.txt",
-            ["tune", "decode", *tune[2:], "--itl", "15ms", "--json"],
-            tune_seconds,
-        )
+        if tune_seconds:
+            _tune(out, str(folder / "node.yaml"), tune_seconds)
         over = threading.Event()
         pages = threading.Thread(target=_keep_pages, args=(node, out, over))
         pages.start()
         for load in (LOADS[0], LOADS[2], LOADS[4]):
-            before = _steps(node)
+            before, begun_us = _account(node), time.monotonic_ns() // 1000
             _play(node.url(WORKER), load, load_seconds)
             time.sleep(_REPORTED_SECONDS)
-            _tell_steps(before, _steps(node))
+            spent = {key: seconds - before[key] for key, seconds in _account(node).items()}
+            _tell_steps(spent, _timed(times, begun_us))
             _say(
                 out,
                 f"phases-{load.name}.txt",
@@ -104,8 +114,14 @@ def main(
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _tune(out: Path, node_file: str, seconds: float) -> None:
+    engine = ["--engine", WORKER, "-c", node_file, "--json"]
+    _say(out, "tune-prefill.txt", ["tune", "prefill", *engine], seconds)
+    _say(out, "tune-decode.txt", ["tune", "decode", *engine, "--itl", "15ms"], seconds)
+
+
 def _node_file(
-    python: str, model: Path, gpus: int, args: tuple[str, ...], env: tuple[str, ...], folder: Path
+    python: str, model: Path, gpus: int, args: tuple[str, ...], env: dict[str, str], folder: Path
 ) -> dict[str, Any]:
     worker: dict[str, Any] = {
         "name": WORKER,
@@ -115,7 +131,7 @@ def _node_file(
         "python": python,
         "port": free_port(),
         "args": list(args),
-        "env": {"DISAGG_KEEP_ITERATION_LOG": "1", **dict(one.split("=", 1) for one in env)},
+        "env": env,
         "deadlines": {"start_seconds": 300},
     }
     if gpus:
@@ -146,27 +162,35 @@ def _say(out: Path, name: str, arguments: list[str], seconds: float) -> None:
     click.echo(f"{name}: exit {code} after {time.monotonic() - begun:.0f} s\n{text[-1500:]}")
 
 
-def _steps(node: RunningNode) -> dict[str, tuple[float, float]]:
-    """Return the steps and their seconds so far, by kind."""
+def _account(node: RunningNode) -> dict[tuple[str, str], float]:
+    """Return the daemon's steps and their seconds so far, by kind."""
     page = node.page()
-    return {
-        kind: (
-            page.sum("disagg_engine_steps_total", kind=kind),
-            page.sum("disagg_engine_step_seconds_total", kind=kind),
+    names = [f"disagg_engine_{name}_total" for name in _COUNTED]
+    return {(kind, name): page.sum(name, kind=kind) for kind in _KINDS for name in names}
+
+
+def _timed(path: Path, begun_us: int) -> dict[str, list[float]]:
+    """Return the seconds of each step since then as the GPU says, by kind."""
+    seconds: dict[str, list[float]] = {kind: [] for kind in _KINDS}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            if int(row["t_us"]) >= begun_us:
+                prompts, decodes = int(row["context_tokens"]), int(row["generation_requests"])
+                kind = "mixed" if prompts and decodes else "context" if prompts else "generation"
+                seconds[kind].append(int(row["step_us"]) / 1e6)
+    return seconds
+
+
+def _tell_steps(spent: dict[tuple[str, str], float], timed: dict[str, list[float]]) -> None:
+    """Print what the daemon accounted for beside what the GPU says."""
+    for kind in _KINDS:
+        steps, seconds = (spent[kind, f"disagg_engine_{name}_total"] for name in _COUNTED)
+        true = sum(timed[kind])
+        error = f"{seconds / true - 1:+.1%}" if true else "-"
+        click.echo(
+            f"  {kind:10} {steps:6.0f} steps {seconds:8.3f} s, by the GPU "
+            f"{len(timed[kind]):6} steps {true:8.3f} s: {error}"
         )
-        for kind in ("context", "generation", "mixed")
-    }
-
-
-def _tell_steps(
-    before: dict[str, tuple[float, float]], after: dict[str, tuple[float, float]]
-) -> None:
-    """Say how long steps took, to be held against those of `python -m bench.gpu_steps`."""
-    for kind, (steps, seconds) in after.items():
-        more = steps - before[kind][0]
-        if more:
-            mean_ms = 1e3 * (seconds - before[kind][1]) / more
-            click.echo(f"  {kind:10} {more:6.0f} steps of {mean_ms:.2f} ms")
 
 
 def _keep_pages(node: RunningNode, out: Path, over: threading.Event) -> None:

@@ -62,17 +62,7 @@ class StepWatch:
         step = self._now
         step.running = len(self._scheduler.running)
         step.waiting = len(self._scheduler.waiting)
-        tokens = output.num_scheduled_tokens
-        for new in output.scheduled_new_reqs:
-            step.cached_tokens += new.num_computed_tokens
-            _add_context(step, tokens[new.req_id], new.num_computed_tokens)
-        cached = output.scheduled_cached_reqs
-        for name, past in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
-            if cached.is_context_phase(name):
-                _add_context(step, tokens[name], past)
-            else:
-                step.generation_requests += 1
-                step.generation_kv_tokens += past + tokens[name]
+        add_work(step, output)
         return output
 
     @contextlib.contextmanager
@@ -90,6 +80,21 @@ class StepWatch:
         if step.context_tokens or step.generation_requests:
             self.steps.append(step)
         return result
+
+
+def add_work(step: WatchedStep, output: Any) -> None:
+    """Add what vLLM's scheduler put into a step (its `SchedulerOutput`)."""
+    tokens = output.num_scheduled_tokens
+    for new in output.scheduled_new_reqs:
+        step.cached_tokens += new.num_computed_tokens
+        _add_context(step, tokens[new.req_id], new.num_computed_tokens)
+    cached = output.scheduled_cached_reqs
+    for name, past in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
+        if cached.is_context_phase(name):
+            _add_context(step, tokens[name], past)
+        else:
+            step.generation_requests += 1
+            step.generation_kv_tokens += past + tokens[name]
 
 
 def _add_context(step: WatchedStep, tokens: int, past: int) -> None:
