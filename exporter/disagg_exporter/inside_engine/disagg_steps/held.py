@@ -3,11 +3,15 @@
 An engine that launches the model's kernels in its own process, as vLLM does on one GPU, times a
 step from when it begins to wait for the GPU: what it took to launch the kernels, during which the
 GPU computes already, is missing. With async scheduling the next step is launched before that wait,
-too. So steps reach from record to record, and there are two corrections:
+too. So steps reach from record to record, and there are three corrections:
 
 * A record of a step that the engine did not wait for is late: the launch of the next step delayed
   it. If the step only decoded, it took as long as decode steps did lately that were waited for, and
   the rest is the next step's.
+* A record of a step with a prompt is late, too: the engine does more before it tells of it, such as
+  entering the prompt's blocks in its cache. A decode step that follows is shorter by as much than
+  decode steps usually are. The middle one of what was missing lately is taken off a step with a
+  prompt and given to the one after it.
 * The first step after a rest has no record before it. It began when its first request was
   scheduled, which is known of a request whose first token it made. If the prompt goes on in further
   steps, it is taken to have begun as long before the wait as the last such step did, and what that
@@ -28,14 +32,18 @@ class Held(NamedTuple):
     """What is known after a record.
 
     `since_ns`: the time before it is accounted for. `exact`: the last step ended then. `decode_ns`:
-    the lengths of the last decode steps with both ends known. `launch_ns`: how long before its wait
-    a first prompt began. `begun_ns`: when the first prompt after a rest is taken to have begun,
-    while that is not known, and `rested_ns` when the rest began; otherwise 0.
+    the lengths of the last decode steps with both ends known. `prompt_ns`: when the record was
+    made, if its step had a prompt; otherwise 0. `late_ns`: by how much such records were late
+    lately. `launch_ns`: how long before its wait a first prompt began. `begun_ns`: when the first
+    prompt after a rest is taken to have begun, while that is not known, and `rested_ns` when the
+    rest began; otherwise 0.
     """
 
     since_ns: int = 0
     exact: bool = False
     decode_ns: tuple[int, ...] = ()
+    prompt_ns: int = 0
+    late_ns: tuple[int, ...] = ()
     launch_ns: int = 0
     begun_ns: int = 0
     rested_ns: int = 0
@@ -67,7 +75,7 @@ def next_held(
         if leaves_work(facts) and not rested:
             return 0, known
         held_ns = 0 if rested else max(t_ns - known.since_ns, 0)
-        return held_ns, known._replace(since_ns=t_ns, exact=False)
+        return held_ns, known._replace(since_ns=t_ns, exact=False, prompt_ns=0)
     waited = facts.elapsed_ns >= wire.NO_WAIT_NS or not late
     if rested:
         return _first(known, t_ns, facts, waited=waited, prompt_ns=prompt_ns)
@@ -79,18 +87,36 @@ def next_held(
         held_ns = max(held_ns + longer_ns, 0)
         launch_ns = known.launch_ns + longer_ns
         known = known._replace(begun_ns=0, rested_ns=0, launch_ns=launch_ns)
-    if facts.context_tokens or facts.encoder_inputs or not facts.generation_tokens:
-        return held_ns, known._replace(since_ns=t_ns, exact=waited)
+    if facts.context_tokens or facts.encoder_inputs:
+        late_ns = min(_middle(known.late_ns), max(held_ns - facts.elapsed_ns, 0))
+        return held_ns - late_ns, known._replace(
+            since_ns=t_ns - late_ns, exact=waited, prompt_ns=t_ns
+        )
+    if not facts.generation_tokens:
+        return held_ns, known._replace(since_ns=t_ns, exact=waited, prompt_ns=0)
     if waited:
-        lengths = known.decode_ns
-        if late and known.exact:
+        return held_ns, _after_decode(known, t_ns, held_ns)
+    usual_ns = _middle(known.decode_ns)
+    if not usual_ns or usual_ns >= held_ns:
+        return held_ns, known._replace(since_ns=t_ns, exact=False, prompt_ns=0)
+    return usual_ns, known._replace(since_ns=known.since_ns + usual_ns, exact=True, prompt_ns=0)
+
+
+def _after_decode(known: Held, t_ns: int, held_ns: int) -> Held:
+    """Return what is known after the record of a decode step that was waited for."""
+    lengths, late = known.decode_ns, known.late_ns
+    if not known.prompt_ns:
+        if known.exact:
             lengths = (*lengths[1 - _KEPT :], held_ns)
-        return held_ns, known._replace(since_ns=t_ns, exact=True, decode_ns=lengths)
-    ranked = sorted(known.decode_ns)
-    usual_ns = ranked[len(ranked) // 2] if ranked else held_ns
-    if usual_ns >= held_ns:
-        return held_ns, known._replace(since_ns=t_ns, exact=False)
-    return usual_ns, known._replace(since_ns=known.since_ns + usual_ns, exact=True)
+    elif lengths:
+        missing_ns = _middle(lengths) - (t_ns - known.prompt_ns)
+        late = (*late[1 - _KEPT :], max(missing_ns, 0))
+    return known._replace(since_ns=t_ns, exact=True, decode_ns=lengths, prompt_ns=0, late_ns=late)
+
+
+def _middle(kept_ns: tuple[int, ...]) -> int:
+    """Return the median, the greater of two in the middle; 0 if nothing is kept."""
+    return sorted(kept_ns)[len(kept_ns) // 2] if kept_ns else 0
 
 
 def _first(
@@ -109,6 +135,7 @@ def _first(
     return held_ns, known._replace(
         since_ns=t_ns,
         exact=waited,
+        prompt_ns=t_ns if facts.context_tokens else 0,
         launch_ns=launch_ns,
         begun_ns=begun_ns,
         rested_ns=known.since_ns if begun_ns else 0,
