@@ -21,6 +21,7 @@ from disagg_exporter.accounting.timelines.records import NO_GAP, Marks, Spans
 from disagg_exporter.accounting.timelines.streams import RecordStream, steps_since
 from disagg_exporter.attribution.cost_model.split import StepSplit
 from disagg_exporter.inside_engine.disagg_steps import wire
+from disagg_exporter.steps.rows import ends_known
 
 
 class Placed(NamedTuple):
@@ -49,10 +50,23 @@ def pack(limits_ns: ArrayLike, lengths_ns: ArrayLike, floor_ns: int) -> Placed:
     return Placed(starts, ends, desired - (ends - starts))
 
 
-def divide(spans: Spans, count: int, streams: Sequence[RecordStream], split: StepSplit) -> None:
-    """Divide the first entries' time between the phases, once each, in the order of records."""
+def divide(
+    spans: Spans,
+    count: int,
+    streams: Sequence[RecordStream],
+    split: StepSplit,
+    *,
+    held_totals: bool,
+) -> None:
+    """Divide the first entries' time between the phases, once each, in the order of records.
+
+    `held_totals`: lengths are the growth of totals of held time, so that of some steps they are not
+    what the step really took; from those no costs are learned.
+    """
     marks = spans.marks[:count]
-    single = steps_since(spans, count, streams) == 1
+    teaches = steps_since(spans, count, streams) == 1
+    if held_totals:
+        teaches &= ends_known(spans.rows[:count], marks["kind"])
     # Nothing is learned across a gap, so the entries between two gaps are divided together.
     gaps = np.flatnonzero(marks["lost"])
     for first, last in zip([0, *gaps + 1], [*gaps, count], strict=True):
@@ -64,7 +78,7 @@ def divide(spans: Spans, count: int, streams: Sequence[RecordStream], split: Ste
         kinds, rows = marks["kind"][new], spans.rows[new[0] : new[-1] + 1]
         if len(rows) > len(new):  # some were divided before
             rows = spans.rows[new]
-        shares = split.divide(rows, kinds, spans.lengths_ns[new], single[new])
+        shares = split.divide(rows, kinds, spans.lengths_ns[new], teaches[new])
         mixed = kinds == wire.MIXED
         marks["prefill_share"][new[mixed]] = shares[mixed]
     marks["undivided"] = False

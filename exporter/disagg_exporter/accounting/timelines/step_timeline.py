@@ -278,7 +278,7 @@ class StepTimeline:
         spans = self._pending.spans(self._streams, self._step_length)
         placed = finalization.pack(spans.rows["t_ns"], spans.lengths_ns, self.mark_ns)
         count = int(np.searchsorted(placed.start_ns, target_ns))
-        finalization.divide(spans, count, self._streams, self._split)
+        finalization.divide(spans, count, self._streams, self._split, held_totals=self._held_totals)
         streams.finalize(spans, count, self._streams)
         finalized = count
         if count and placed.end_ns[count - 1] > target_ns:

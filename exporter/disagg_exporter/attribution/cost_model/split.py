@@ -84,15 +84,15 @@ class StepSplit:
         rows: Rows,
         kinds: NDArray[np.int64],
         lengths_ns: NDArray[np.int64],
-        single: NDArray[np.bool_],
+        known: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
         """Divide mixed steps, and learn from each step after that.
 
-        `lengths_ns` is how long each held its devices. `single`: the record is of one step, and
-        its predecessor is known; other records are not learned from.
+        `lengths_ns` is how long each held its devices. `known`: the record is of one step, its
+        predecessor is known, and so is the step's length; other records are not learned from.
         """
         shares = np.ones(len(rows))
-        teaches = single & self._teach(rows, kinds)
+        teaches = known & self._teach(rows, kinds)
         in_tokens = rows["decode_kv_tokens"] != NOT_REPORTED
         decodes, mixed = rows["generation_requests"] > 0, kinds == wire.MIXED
         works, seconds = self._divided.read(rows, kinds), lengths_ns / 1e9
