@@ -10,7 +10,7 @@ import logging
 import socket
 import time
 from asyncio import AbstractEventLoop, TimerHandle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -107,11 +107,9 @@ class StepsListener:
         self._make_folder = make_folder
         self._watch: TimerHandle | None = None
         self._complaint = ""
-        self._rate_limiter = (
-            None
-            if messages_per_second is None
-            else RateLimiter(messages_per_second, clock_ns=clock_ns)
-        )
+        self._rate_limiter: RateLimiter | None = None
+        if messages_per_second is not None:
+            self._rate_limiter = RateLimiter(messages_per_second, clock_ns=clock_ns)
         self._loop: AbstractEventLoop | None = None
         self._poller: BatchedPoller | None = None
         self._socket: socket.socket | None = None
@@ -184,6 +182,12 @@ class StepsListener:
             for _ in range(TURNS_PER_DRAIN):
                 if not self._read_turn(peer, self._poller):
                     break
+
+    def disconnect(self, pids: Collection[int]) -> None:
+        """Close the connections of some processes; their plugins connect again within seconds."""
+        for peer in tuple(self._peers):
+            if peer.pid in pids and self._poller is not None:
+                self._forget(peer, self._poller)
 
     def close(self) -> None:
         """Close all connections and remove the socket file. Delivers nothing."""
@@ -287,8 +291,7 @@ class StepsListener:
         self._bad_messages += bad
         for run in runs:
             identity = run.incarnation, run.engine_index
-            key = peer.keys.get(identity)
-            if key is None:
+            if (key := peer.keys.get(identity)) is None:
                 if len(peer.keys) >= STREAMS_PER_CONNECTION:
                     self._bad_messages += run.records
                     continue

@@ -120,10 +120,16 @@ class AttachedSteps:
             self._listener.drain()
 
     def forget(self, name: str) -> None:
-        """Forget an engine that has disappeared."""
+        """Forget an engine that has disappeared; if it returns, its processes connect again.
+
+        A connection that stayed open would belong to no engine for as long as its process lives.
+        """
         self._last.pop(name, None)
         self._ranks_here.pop(name, None)
+        pids = frozenset(pid for pid, owner in self._names.items() if owner == name)
         self._names = {pid: owner for pid, owner in self._names.items() if owner != name}
+        if self._listener is not None:
+            self._listener.disconnect(pids)
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return the status of receiving; nothing while no engine uses the socket."""

@@ -183,6 +183,38 @@ def test_reports_of_an_engine_are_forgotten_with_it(folder: RunFolder) -> None:
     assert told.last_received("e") == {}
 
 
+def test_an_engine_that_is_found_again_is_received_again_without_a_restart(
+    folder: RunFolder,
+) -> None:
+    """One scan missed it, so it counted as gone; its process and its plugin went on."""
+
+    async def run() -> int:
+        ledger = Ledger()
+        engines: list[FoundEngine] = []
+        told = AttachedSteps(folder, ledger, CapacityModel(1.0), lambda: tuple(engines))
+        told.open()
+        with closing(told), Speaker(folder.attached_socket) as pid:
+            here = Assignment("e", Role.PREFILL, (), EngineState.READY, 0)
+            engines.append(found(pid))
+            ledger.assign(here)
+            async with asyncio.timeout(20.0):
+                while not _steps(ledger):
+                    await asyncio.sleep(0.02)
+            engines.clear()
+            told.forget("e")
+            ledger.assign(replace(here, state=EngineState.GONE))
+            before = _steps(ledger)
+            engines.append(found(pid))
+            ledger.assign(here)
+            async with _patience(10.0):
+                while _steps(ledger) == before:
+                    await asyncio.sleep(0.02)
+            assert told.last_received("e").keys() == {Method.STEPS}
+            return _steps(ledger) - before
+
+    assert asyncio.run(run()) > 0
+
+
 def test_a_pod_reports_only_its_own_engine(folder: RunFolder) -> None:
     ledger = Ledger()
     for name in ("a", "b"):
