@@ -84,6 +84,8 @@ class ProcessFinder:
         self._table = ProcessTable(proc)
         self._ours_before: frozenset[int] = frozenset()
         self._parts = PartCache()
+        # The start ticks of the processes last known on each GPU, by pid; None if not visible.
+        self._last_on: dict[str, dict[int, int | None]] = {}
 
     def scan(self) -> Scan:
         """Return the current engines: processes that listen on a port, or compute on a GPU."""
@@ -92,10 +94,7 @@ class ProcessFinder:
         except OSError as error:
             lost = f"the processes of this host cannot be listed: {error.strerror}"
             return Scan(lost=lost, failed=True)
-        on_gpu: dict[int, list[str]] = {}
-        for reading in self._readings():
-            for pid in reading.pids:
-                on_gpu.setdefault(pid, []).append(reading.gpu)
+        on_gpu = self._gpus_by_process(table)
         # Orphans of one of our engines are not reported while they are being terminated.
         ours = frozenset(self._ours())
         lately, self._ours_before = ours | self._ours_before, ours
@@ -106,6 +105,27 @@ class ProcessFinder:
         seen = [self._observation(server, on_gpu, settled) for server in servers]
         found = tuple(s for s in seen if s.also_at or s.gpus)
         return Scan(found, _missing(table, on_gpu, servers, found))
+
+    def _gpus_by_process(self, table: Mapping[int, HostProcess]) -> dict[int, list[str]]:
+        """Return the GPUs that each process computes on.
+
+        A GPU that cannot be read now still has the processes it had, as long as they live: an
+        engine does not leave it because the driver is silent, and its steps hold it meanwhile.
+        """
+        listed: set[str] = set()
+        for reading in self._readings():
+            if reading.pids or reading.process_memory is not None:
+                listed.add(reading.gpu)
+                ticks = {
+                    pid: table[pid].start_ticks if pid in table else None for pid in reading.pids
+                }
+                self._last_on[reading.gpu] = ticks
+        on_gpu: dict[int, list[str]] = {}
+        for gpu, processes in self._last_on.items():
+            for pid, start_ticks in processes.items():
+                if gpu in listed or (pid in table and table[pid].start_ticks == start_ticks):
+                    on_gpu.setdefault(pid, []).append(gpu)
+        return on_gpu
 
     def _observation(
         self, server: EngineServer, on_gpu: Mapping[int, Sequence[str]], settled: Set[str]

@@ -125,6 +125,53 @@ def test_an_engine_has_the_gpus_it_computes_on(engine: Callable[..., FakeEngine]
     assert found.gpus == ("GPU-11", "GPU-22")
 
 
+def test_an_engine_keeps_its_gpus_while_the_driver_reads_none_or_some_of_them(
+    engine: Callable[..., FakeEngine],
+) -> None:
+    started = engine("vllm")
+    both = [DeviceReading(f"GPU-{n}{n}", 0, pids=(started.process.pid,)) for n in range(2)]
+    told = list(both)
+    finder = ProcessFinder(lambda: told, DEVICES)
+    gpus = [seen(finder, started).gpus]
+
+    for readings in (both[:1], [], [DeviceReading("GPU-00", 0), both[1]]):
+        told[:] = readings
+        gpus.append(seen(finder, started).gpus)
+
+    assert gpus == [("GPU-00", "GPU-11")] * 4
+
+
+def test_an_engine_leaves_a_gpu_on_which_the_driver_no_longer_lists_it(
+    engine: Callable[..., FakeEngine],
+) -> None:
+    started = engine("vllm")
+    told = [DeviceReading(f"GPU-{n}{n}", 0, pids=(started.process.pid,)) for n in range(2)]
+    finder = ProcessFinder(lambda: told, DEVICES)
+    seen(finder, started)
+
+    told[1] = DeviceReading("GPU-11", 0, process_memory=())
+
+    assert seen(finder, started).gpus == ("GPU-00",)
+
+
+def test_a_process_with_a_reused_pid_has_no_gpu_of_a_driver_that_is_silent(
+    engine: Callable[..., FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = engine("vllm")
+    told = [DeviceReading("GPU-00", 0, pids=(started.process.pid,))]
+    finder = ProcessFinder(lambda: told, DEVICES)
+    assert seen(finder, started).gpus == ("GPU-00",)
+    told.clear()
+
+    table = ProcessTable(Path("/proc")).read()
+    later = {
+        pid: replace(process, start_ticks=process.start_ticks + 1) for pid, process in table.items()
+    }
+    monkeypatch.setattr(finder._table, "read", lambda: later)
+
+    assert seen(finder, started).gpus is None
+
+
 def test_a_variable_cannot_claim_a_gpu_with_known_processes(
     engine: Callable[..., FakeEngine],
 ) -> None:
