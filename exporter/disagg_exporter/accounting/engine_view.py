@@ -65,6 +65,7 @@ def _shown(
         reference_steps=known.reference_steps,
         unreported_step_seconds=_unreported_seconds(live.values(), now_ns),
         cut_prompts=any(window is not None and window.cut_prompts for window in windows),
+        shares_devices=any(len(each.engines()) > 1 for each in devices),
     )
 
 

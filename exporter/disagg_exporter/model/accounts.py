@@ -128,10 +128,11 @@ class EngineAccount:
     step time is that of one device. `residual_ratio` is how far step durations are from the cost
     model's predictions, `fitted_steps` how many steps the model has learned from,
     `share_error_ratio` how far prefill's share of the engine's step time may be off. `cut_prompts`:
-    the share is known from sums that contain chunked prompts. `expected_steps` are the steps that
-    were predicted well enough. `interference` is None until it is known. `unreported_step_seconds`
-    is how long the engine's time has waited for a step whose record has not arrived. `watermark_ns`
-    is None while no source reports it: nothing is committed then.
+    the share is known from sums that contain chunked prompts. `shares_devices`: another engine is
+    on one of its devices, too. `expected_steps` are the steps that were predicted well enough.
+    `interference` is None until it is known. `unreported_step_seconds` is how long the engine's
+    time has waited for a step whose record has not arrived. `watermark_ns` is None while no source
+    reports it: nothing is committed then.
     """
 
     engine: str
@@ -160,10 +161,15 @@ class EngineAccount:
     reference_steps: tuple[ReferenceStep, ...] = ()
     unreported_step_seconds: float | None = None
     cut_prompts: bool = False
+    shares_devices: bool = False
 
     @property
     def confidence(self) -> ShareConfidence:
-        """Confidence in the phases' shares of its GPU-seconds."""
+        """Confidence in the phases' shares of its GPU-seconds.
+
+        On a device with another engine a page does not show whose activity it was.
+        """
+        estimates_well = not self.cut_prompts and not self.shares_devices
         divides = self.reported.mixed_steps > 0
         match self.method:
             case Method.NONE:
@@ -172,7 +178,7 @@ class EngineAccount:
                 return ShareConfidence.HIGH
             case Method.STEPS | Method.FPM | Method.ENGINE_TIMERS:
                 return ShareConfidence.MEDIUM
-            case Method.PAGE if self.split is Split.MODEL and not self.cut_prompts:
+            case Method.PAGE if self.split is Split.MODEL and estimates_well:
                 return ShareConfidence.MEDIUM
         return ShareConfidence.LOW
 

@@ -71,5 +71,19 @@ def test_chunked_prompts_of_a_window_lower_the_accounts_confidence() -> None:
         assert shown.confidence is (LOW if cut else MEDIUM)
 
 
+def test_a_page_is_sure_of_no_activity_on_a_device_that_another_engine_shares() -> None:
+    """All activity of the device counts as its own, so it takes half of its neighbour's time."""
+    accounting = NodeAccounting()
+    accounting.engine()
+    accounting.use(Method.PAGE, 0)
+    accounting.window(0.0, 1.0, busy=0.5, split=Split.MODEL, running=1)
+    (alone,) = accounting.ledger.engine_accounts(1_000_000_000)
+
+    accounting.engine("beside", since=1.0)
+    beside = {each.engine: each for each in accounting.ledger.engine_accounts(1_000_000_000)}
+
+    assert (alone.confidence, beside["e"].confidence) == (MEDIUM, LOW)
+
+
 def test_an_engine_without_learned_costs_has_no_cut_prompts() -> None:
     assert not PhaseShares().cuts_prompts
