@@ -25,7 +25,8 @@ class SilenceFacts:
     `hello_flags` are the `wire` flags of its hello, None before the first. `tokens_advancing`:
     whether the engine's own page counted tokens recently, None if it has no page. `vllm_plugins`
     is VLLM_PLUGINS in the engine's environment, None if unset or unknown. `refused` counts
-    connections from processes that are not of this engine.
+    connections from processes that are not of this engine, `bad_messages` the packets that were not
+    understood.
     """
 
     seconds_since_ready: float
@@ -35,6 +36,7 @@ class SilenceFacts:
     vllm_plugins: str | None
     tokens_advancing: bool | None
     refused: int = 0
+    bad_messages: int = 0
 
 
 def explain_silence(facts: SilenceFacts, grace_seconds: float = GRACE_SECONDS) -> str | None:
@@ -48,6 +50,12 @@ def explain_silence(facts: SilenceFacts, grace_seconds: float = GRACE_SECONDS) -
         return None
     if not facts.connected:
         return _explain_absence(facts)
+    if facts.tokens_advancing and not facts.records_seen and facts.bad_messages:
+        return (
+            "the plugin is connected and what it sends is not understood: it is of another "
+            "version, or the engine's numbers are impossible (KV cache in use below 0 or no "
+            "number); restart the engine"
+        )
     if facts.tokens_advancing and not facts.records_seen:
         return (
             "the plugin is connected and the engine's page counts tokens, yet no step is reported: "

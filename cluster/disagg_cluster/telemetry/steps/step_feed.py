@@ -61,7 +61,7 @@ class StepFeed:
         )
         self._flags: int | None = None
         self._records_seen = False
-        self._refused_before = 0
+        self._refused_before = self._bad_before = 0
         self._silence: str | None = None
         self.received_ns: int | None = None
         self.worked_ns: int | None = None
@@ -88,7 +88,8 @@ class StepFeed:
         """Forget what the previous process reported, and who else tried to report."""
         self._flags = None
         self._records_seen = False
-        self._refused_before = self._listener.counts.refused
+        counts = self._listener.counts
+        self._refused_before, self._bad_before = counts.refused, counts.bad_messages
         self.received_ns = self.worked_ns = self._silence = None
 
     @property
@@ -108,6 +109,7 @@ class StepFeed:
                 vllm_plugins=self._environment.get("VLLM_PLUGINS"),
                 tokens_advancing=tokens_advancing,
                 refused=counts.refused - self._refused_before,
+                bad_messages=counts.bad_messages - self._bad_before,
             )
         )
         if silence != self._silence:

@@ -46,7 +46,8 @@ def test_an_engine_without_a_fault_has_no_explanation(facts: SilenceFacts) -> No
         (NEVER_CAME, "PYTHONPATH"),
         (replace(NEVER_CAME, refused=3), "a session of its own"),
         (replace(TALKING, connected=False), "tries again every second"),
-        (replace(TALKING, records_seen=False), "restart the engine"),
+        (replace(TALKING, records_seen=False), "a second API server"),
+        (replace(TALKING, records_seen=False, bad_messages=3), "not understood"),
     ],
 )
 def test_each_cause_is_explained_with_its_remedy(facts: SilenceFacts, way_out: str) -> None:

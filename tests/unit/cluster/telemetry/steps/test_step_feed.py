@@ -86,3 +86,32 @@ def test_a_connection_refused_before_a_restart_does_not_explain_later_silence(
     before, after = caplog.messages
     assert before.startswith("e: 1 connections to the steps socket came from processes outside")
     assert after.startswith("e: the plugin never connected")
+
+
+def test_packets_that_are_not_understood_explain_why_no_step_is_received(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine whose cache in use is no number: each of its records is refused."""
+    feed = StepFeed("e", folder / "s", Ledger(), CapacityModel(1.0), os.getpid, {})
+    monkeypatch.setattr(
+        "disagg_cluster.telemetry.steps.step_feed.in_session_of", lambda _leader, _pid: True
+    )
+
+    async def story() -> None:
+        feed.open(asyncio.get_running_loop())
+        sender = Sender(str(folder / "s"))
+        try:
+            sender.beat()
+            for _ in range(3):
+                sender.step(FACTS._replace(kv_usage_ratio=float("nan")), time.monotonic_ns())
+                sender.beat()
+                feed.drain()
+                feed.check_silence(GRACE_SECONDS, tokens_advancing=True)
+        finally:
+            sender.close()
+            feed.close()
+
+    asyncio.run(story())
+
+    [explained] = caplog.messages
+    assert explained.startswith("e: the plugin is connected and what it sends is not understood")
