@@ -113,7 +113,10 @@ def accuracy(engine: EngineView) -> Accuracy:
         case "page":
             text = f"inexact: device activity, divided by the tokens of its page{_error(engine)}"
             if engine.share_confidence == "low":
-                text += "; confidence low: by tokens alone, or its prompts are cut into pieces"
+                text += (
+                    "; confidence low: by tokens alone, its prompts are cut into pieces, or "
+                    "another engine is on its GPUs"
+                )
             return _inexact(engine, text, gain=4)
         case "page_cpu":
             text = (

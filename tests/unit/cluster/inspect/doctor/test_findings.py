@@ -112,6 +112,11 @@ def test_failures_are_reported_with_a_remedy(facts: NodeFacts, word: str) -> Non
         ),
         (engine(confidence="low"), "by a hint only (vllm)", "DISAGG_NODE_ROLE=decode"),
         (engine(method="page"), "device activity", "plugin"),
+        (
+            engine(method="page", share_confidence="low"),
+            "another engine is on its GPUs",
+            "plugin",
+        ),
         (engine(method="page_cpu"), "CPU time", "plugin"),
         (engine(method="role"), "counts as decode", "plugin"),
         (engine(method="none"), "not measured", "plugin"),
