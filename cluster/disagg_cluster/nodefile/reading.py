@@ -20,6 +20,7 @@ from disagg_cluster.config.problems import Finding, YamlPath, config_error
 from disagg_cluster.config.values import is_model_path
 from disagg_cluster.host.files.named_paths import why_no_folder
 from disagg_cluster.host.processes.interpreter import lacks_module
+from disagg_cluster.launch.command import child_environment
 from disagg_cluster.nodefile.checks import check
 from disagg_cluster.nodefile.draft import Host, understand
 from disagg_cluster.nodefile.yaml_positions import YamlDocument, read_yaml, read_yaml_file
@@ -141,8 +142,8 @@ def launching_host() -> Host:
 
 
 def _lacks(python: str, module: str, python_path: str | None) -> bool:
-    more = {} if python_path is None else {"PYTHONPATH": python_path}
-    return lacks_module(python, module, {**os.environ, **more})
+    own = {} if python_path is None else {"PYTHONPATH": python_path}
+    return lacks_module(python, module, child_environment(os.environ, own))
 
 
 def why_no_model(worker: Worker) -> str:

@@ -28,6 +28,16 @@ def test_an_interpreter_without_the_engine_is_reported_without_an_import(tmp_pat
     assert host.why_no_engine(worker("m", PYTHONPATH=str(tmp_path))) == ""
 
 
+def test_an_engine_on_the_daemons_own_search_path_is_found_beside_a_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the worker is started: its path, then the daemon's."""
+    (tmp_path / "vllm.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    assert launching_host().why_no_engine(worker("m", PYTHONPATH="/somewhere/else")) == ""
+
+
 def test_an_engine_installed_later_is_found_when_the_file_is_read_again(
     tmp_path: Path,
 ) -> None:
