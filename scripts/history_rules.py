@@ -23,8 +23,8 @@ _HEAD = f"""\
 # Recording rules of the past load, for forecasts and plans. Written by `python -m
 # scripts.history_rules` from what the planner asks for; change that, not this file.
 #
-# At most 11 series per cluster, model and namespace, one value each per minute: 20 models are
-# 317,000 samples a day. Where they are not recorded, the planner queries the same expressions,
+# At most 12 series per cluster, model and namespace, one value each per minute: 20 models are
+# 346,000 samples a day. Where they are not recorded, the planner queries the same expressions,
 # which touch the series of every node.
 groups:
   - name: disagg-history

@@ -129,7 +129,7 @@ REQUESTS = RequestAccounts(
             arrivals=1_204.0,
             waiting=3.0,
             ends={"stop": 1_100.0, "length": 90.0, "error": 8.0},
-            rejections={"queued_requests": 7.0},
+            rejections={(Role.PREFILL, "queued_requests"): 7.0},
             prompt_tokens=_TOKENS,
             output_tokens=_TOKENS,
         ),

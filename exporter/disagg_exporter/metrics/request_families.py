@@ -41,8 +41,10 @@ REQUEST_FAMILIES: tuple[Family, ...] = (
            "Requests that wait at a frontend or router now, for an engine that has room: "
            "reported by Dynamo's frontend with a KV-aware router. Where replicas answer in turn, "
            "the value is that of the last one read."),
-    Family("disagg_request_rejections_total", Data.REQUESTS, ("reason", *_SOURCE_LABELS),
-           "Requests refused on arrival, by reason."),
+    Family("disagg_request_rejections_total", Data.REQUESTS, ("role", "reason", *_SOURCE_LABELS),
+           "Requests refused on arrival, by reason, and by the role of the engines; without a role "
+           "by a frontend. What a decode engine refused a prefill engine may have computed: it is "
+           "in its arrivals."),
     Family("disagg_request_ends_total", Data.REQUESTS, ("reason", *_SOURCE_LABELS),
            "Requests that ended, by how: at decode and mixed engines, and those that failed at "
            "prefill engines; or by a frontend."),

@@ -42,7 +42,7 @@ def _write_account(rows: MetricRows, account: RequestAccount) -> None:
     rows.set_histogram("disagg_request_output_tokens", account.output_tokens, *who)
     rows.set("disagg_request_arrivals_total", account.arrivals, *who)
     rows.set("disagg_request_waiting_requests", account.waiting, *who)
-    for reason, count in account.rejections.items():
-        rows.set("disagg_request_rejections_total", count, reason, *who)
+    for (role, reason), count in account.rejections.items():
+        rows.set("disagg_request_rejections_total", count, role or "", reason, *who)
     for reason, count in account.ends.items():
         rows.set("disagg_request_ends_total", count, reason, *who)

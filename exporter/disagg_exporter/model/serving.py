@@ -170,8 +170,8 @@ class FrontCounts:
 class RequestAccount:
     """What one source reports of the requests of one model, counted since the daemon began.
 
-    None or missing where it does not report it. `ends` and `rejections` are by reason. `waiting`
-    are those that wait there now.
+    None or missing where it does not report it. `ends` are by reason, `rejections` by the role of
+    the engines (None: not an engine) and reason. `waiting` are those that wait there now.
     """
 
     source: RequestSource
@@ -180,7 +180,7 @@ class RequestAccount:
     arrivals: float | None = None
     waiting: float | None = None
     ends: Mapping[str, float] = field(default_factory=dict)
-    rejections: Mapping[str, float] = field(default_factory=dict)
+    rejections: Mapping[tuple[Role | None, str], float] = field(default_factory=dict)
     time_to_first_token: Histogram | None = None
     duration: Histogram | None = None
     prompt_tokens: Histogram | None = None

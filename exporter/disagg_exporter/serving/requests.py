@@ -52,6 +52,7 @@ class _Requests:
     """What one source has reported of the requests of one model."""
 
     totals: dict[Total, float] = field(default_factory=dict)
+    rejections: dict[tuple[Role | None, str], float] = field(default_factory=dict)
     waiting: float | None = None
     histograms: dict[str, Histogram] = field(default_factory=dict)
 
@@ -60,6 +61,13 @@ class _Requests:
         for total in totals:
             if total in more.totals:
                 self.totals[total] = self.totals.get(total, 0.0) + more.totals[total]
+
+    def reject(self, more: ServingCounts, role: Role | None) -> None:
+        """Add the rejections that engines of a role report (None: a frontend or router)."""
+        for reason, total in REJECTIONS.items():
+            if total in more.totals:
+                key = role, reason
+                self.rejections[key] = self.rejections.get(key, 0.0) + more.totals[total]
 
     def observe(self, more: ServingCounts, names: Iterable[str]) -> None:
         """Add those of the histograms that are reported."""
@@ -82,9 +90,7 @@ class _Requests:
             arrivals=totals.get(Total.ARRIVED_REQUESTS),
             waiting=self.waiting,
             ends={reason: totals[total] for reason, total in ENDINGS.items() if total in totals},
-            rejections={
-                reason: totals[total] for reason, total in REJECTIONS.items() if total in totals
-            },
+            rejections=dict(self.rejections),
             time_to_first_token=self.histograms.get("time_to_first_token"),
             duration=self.histograms.get("duration"),
             prompt_tokens=self.histograms.get("prompt_tokens"),
@@ -222,6 +228,7 @@ class ModelRequests:
         if more is not None:
             known = model.of(source)
             known.count(more, Total)
+            known.reject(more, None)
             known.observe(more, (*_WHOLE, *_LENGTHS))
 
     def _count_engine(self, status: EngineStatus, model: _Model, more: ServingCounts) -> None:
@@ -229,7 +236,7 @@ class ModelRequests:
         if role not in (Role.PREFILL, Role.DECODE, Role.MIXED):
             return
         known = model.of(RequestSource.ENGINE)
-        known.count(more, REJECTIONS.values())
+        known.reject(more, role)
         if role is Role.PREFILL:
             known.count(more, (ENDINGS[reason] for reason in _FAILED))
         else:

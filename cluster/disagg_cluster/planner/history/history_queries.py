@@ -104,13 +104,15 @@ def _arrivals(source: SampleSource) -> str:
     """Arrivals from the best source that observed any; 0 if none did.
 
     The counter of a source that is gone stays constant, so its rate is 0. Arrivals at frontends and
-    routers include requests that engines reject; those at engines do not, so rejections are added.
+    routers include requests that engines reject; those at engines do not, so rejections are added:
+    not those by decode engines, whose requests have arrived at a prefill engine before.
     """
 
     def arrived_at(by: str) -> str:
         return _sum(source.rate("disagg_request_arrivals_total", f'source="{by}"'))
 
-    refused = source.rate("disagg_request_rejections_total", 'source="engine"')
+    entered = ('source="engine"', 'role!="decode"')
+    refused = source.rate("disagg_request_rejections_total", *entered)
     arrived = source.rate("disagg_request_arrivals_total", 'source="engine"')
     engines = _sum(f"{arrived}\nor {refused}")
     front, router = arrived_at("frontend"), arrived_at("router")
@@ -119,6 +121,10 @@ def _arrivals(source: SampleSource) -> str:
 
 def _rejections(source: SampleSource) -> str:
     return _sum(source.rate("disagg_request_rejections_total"))
+
+
+def _decode_rejections(source: SampleSource) -> str:
+    return _sum(source.rate("disagg_request_rejections_total", 'role="decode"'))
 
 
 def _ends(source: SampleSource) -> str:
@@ -185,6 +191,11 @@ REJECTIONS = HistoryQuery(
     "Rejected requests per second. No value where nothing counts them.",
     _rejections,
 )
+DECODE_REJECTIONS = HistoryQuery(
+    f"{_LEVEL}:disagg_decode_rejections:rate1m",
+    "Of these, those by decode engines: a prefill engine may have computed their prompts.",
+    _decode_rejections,
+)
 ENDS = HistoryQuery(
     f"{_LEVEL}:disagg_request_ends:rate1m",
     "Requests that ended per second, as engines report it, or else those that they finished, "
@@ -211,6 +222,7 @@ HISTORY_QUERIES = (
     GPU_SECONDS,
     ARRIVALS,
     REJECTIONS,
+    DECODE_REJECTIONS,
     ENDS,
     CACHED_TOKENS,
     CAPACITY_USED,

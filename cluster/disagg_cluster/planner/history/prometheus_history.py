@@ -13,6 +13,7 @@ from disagg_cluster.planner.history.history_queries import (
     ARRIVALS,
     CACHED_TOKENS,
     CAPACITY_USED,
+    DECODE_REJECTIONS,
     ENDS,
     GPU_SECONDS,
     HISTORY_QUERIES,
@@ -192,6 +193,12 @@ def _history(key: LoadKey, found: Mapping[str, Found], request: HistoryRequest) 
     unknown = np.full(request.steps, np.nan)
     arrived = _or_unknown(values(ARRIVALS), unknown)
     refused = values(REJECTIONS)
+    # Their prompts were computed, or would have been: only outputs are missing.
+    after_prefill = _or_unknown(values(DECODE_REJECTIONS), unknown)
+    unserved = {
+        "prefill": _or_unknown(refused, unknown) - np.nan_to_num(after_prefill),
+        "decode": _or_unknown(refused, unknown),
+    }
     ended = _or_unknown(values(ENDS), unknown)
 
     def used(phase: str) -> Floats:
@@ -204,7 +211,7 @@ def _history(key: LoadKey, found: Mapping[str, Found], request: HistoryRequest) 
     def demand(served: Floats, phase: str) -> Floats:
         # No more requests reach decode engines than full prefill engines let through.
         full = np.fmax(used("prefill"), used(phase)) >= 1.0
-        return demanded(served, arrived, ended, _or_unknown(refused, unknown), full)
+        return demanded(served, arrived, ended, unserved[phase], full)
 
     def tokens(phase: str) -> LoadSeries:
         served = _or_unknown(values(TOKENS, phase), unknown)

@@ -57,7 +57,10 @@ def test_a_request_is_counted_once_where_it_enters_and_where_it_ends() -> None:
 
     assert account.arrivals == 100
     assert account.ends == {"stop": 90, "error": 9 + 10}
-    assert account.rejections == {"queued_requests": 20 + 18}
+    assert account.rejections == {
+        (Role.PREFILL, "queued_requests"): 20,
+        (Role.DECODE, "queued_requests"): 18,
+    }
     assert account.prompt_tokens == waits(90)
     assert account.output_tokens == waits(90)
     # Neither engine observes a user's whole wait.

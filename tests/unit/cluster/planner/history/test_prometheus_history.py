@@ -14,6 +14,7 @@ from disagg_cluster.planner.history.history_queries import (
     ARRIVALS,
     CACHED_TOKENS,
     CAPACITY_USED,
+    DECODE_REJECTIONS,
     ENDS,
     GPU_SECONDS,
     REJECTIONS,
@@ -157,6 +158,22 @@ def test_rejected_requests_count_as_demand() -> None:
     assert found.rejections is not None
     np.testing.assert_allclose(found.rejections.values, 1.0)
     np.testing.assert_allclose(found.output_tokens.values, 120.0)
+
+
+def test_prompts_are_not_scaled_by_what_decode_engines_refused() -> None:
+    """Of five arrivals a prefill engine refused one and a decode engine two that were prefilled."""
+    prometheus = Scripted(
+        {
+            TOKENS: [*constant(400.0, phase="prefill"), *constant(20.0, phase="decode")],
+            ARRIVALS: constant(5.0),
+            REJECTIONS: constant(3.0),
+            DECODE_REJECTIONS: constant(2.0),
+        }
+    )
+    (found,) = PrometheusHistory(prometheus).read(ten_minutes())
+
+    np.testing.assert_allclose(found.prompt_tokens.values, 500.0)
+    np.testing.assert_allclose(found.output_tokens.values, 50.0)
 
 
 @pytest.mark.parametrize(
