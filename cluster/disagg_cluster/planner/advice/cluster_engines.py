@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
@@ -13,13 +13,16 @@ from disagg_cluster.planner.capacity.learned.request_shape import RequestShape
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.plan.model_demand import RunningEngines
-from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
+from disagg_cluster.planner.rebalance.pool_worker import PoolWorker, unseen_words
 from disagg_cluster.planner.settings.sections import ModelSection
+from disagg_exporter.model import Role
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEngines:
     """The engines that run, how many of each kind, and their observed step times.
+
+    Those of nodes that are not seen now, and were minutes ago, are among them.
 
     `workers` are the same engines one by one; `downtime_seconds` is that of recent role changes.
     `shapes` are the recent request shapes by name and namespace of a model.
@@ -61,6 +64,14 @@ class ClusterEngines:
             if each.engines
         )
 
+    def unseen(self, model_name: str, engine_namespace: str) -> dict[tuple[Role, str], str]:
+        """Which of a model's engines are not seen now, by role and name of their GPUs."""
+        pools: dict[tuple[Role, str], list[PoolWorker]] = defaultdict(list)
+        for each in self.workers:
+            if (each.kind.model_name, each.kind.engine_namespace) == (model_name, engine_namespace):
+                pools[each.kind.role, each.kind.gpu_name].append(each)
+        return {pool: words for pool, of in pools.items() if (words := unseen_words(of))}
+
     def unlearned(self, model_name: str, engine_namespace: str) -> tuple[str, ...]:
         """Why step times of a model's engines are not known, for each kind without them."""
         return tuple(
@@ -87,6 +98,7 @@ def engines_of(
             supervised=families.supervised(engine),
             requests=families.requests(engine),
             capacity_used=families.capacity_used(engine),
+            is_seen=families.is_seen(engine),
         )
         for engine, key in running
     )

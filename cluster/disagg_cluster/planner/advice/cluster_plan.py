@@ -8,11 +8,12 @@ from dataclasses import asdict, replace
 from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
 from disagg_cluster.planner.advice.demands import UNSCALED, DemandBuilder, LoadScale
 from disagg_cluster.planner.history.load_history import LoadHistory
-from disagg_cluster.planner.plan.gpu_plan import GpuPlan, ModelPlan, UndecidedPlan
+from disagg_cluster.planner.plan.gpu_plan import GpuPlan, ModelPlan, RolePlan, UndecidedPlan
 from disagg_cluster.planner.plan.planner import plan
 from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import Role
 
 
 def cluster_plan(
@@ -63,11 +64,18 @@ def check_one_cluster(clusters: Iterable[str]) -> None:
 def _with_reasons(
     model: ModelPlan | UndecidedPlan, engines: ClusterEngines
 ) -> ModelPlan | UndecidedPlan:
-    """Add to a model without a plan what its engines have not learned yet."""
-    if isinstance(model, ModelPlan):
-        return model
-    unlearned = engines.unlearned(model.model_name, model.engine_namespace)
-    return replace(model, reason="; ".join((model.reason, *unlearned)))
+    """Add which engines are not seen, and without a plan what engines have not learned yet."""
+    unseen = engines.unseen(model.model_name, model.engine_namespace)
+    if isinstance(model, UndecidedPlan):
+        unlearned = engines.unlearned(model.model_name, model.engine_namespace)
+        also = (f"{role} counts {words}" for (role, _), words in sorted(unseen.items()))
+        return replace(model, reason="; ".join((model.reason, *unlearned, *also)))
+    return replace(model, roles=tuple(_role_with_reasons(each, unseen) for each in model.roles))
+
+
+def _role_with_reasons(role: RolePlan, unseen: Mapping[tuple[Role, str], str]) -> RolePlan:
+    words = unseen.get((role.role, role.gpu_name))
+    return replace(role, reasons=(*role.reasons, f"counts {words}")) if words else role
 
 
 def load_factors(scale: LoadScale) -> Mapping[str, object]:

@@ -21,6 +21,7 @@ from disagg_cluster.planner.rebalance.pool_worker import (
     WorkerId,
     cheapest,
     pool_capacity_used,
+    unseen_words,
 )
 from disagg_cluster.planner.rebalance.shadow import ShadowAccounting
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit, SplitNeeds
@@ -60,7 +61,12 @@ class RebalanceView:
     now_seconds: float
 
     def decide(self, split: RoleSplit, log: MoveLog, *, measured: bool) -> Move | Stay:
-        """Decide for a split; `measured` only for the present one, which measurements belong to."""
+        """Decide for a split; `measured` only for the present one, which measurements belong to.
+
+        Nothing moves while engines are not seen: whether they still serve decides what pools need.
+        """
+        if unseen := unseen_words(self.workers):
+            return Stay(f"{unseen}: nothing moves until all are seen, or forgotten")
         used = pool_capacity_used(self.workers) if measured else {}
         pair = WeighedPools(split, self.needs, self.cost, used)
         return decide(pair, self.limits, self.short_weight, log, self.now_seconds)

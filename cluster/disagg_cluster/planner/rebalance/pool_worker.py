@@ -6,8 +6,11 @@ import math
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
+from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_exporter.model import Role
+
+_NAMED_NODES = 3
 
 WorkerId = tuple[str, str]
 """Node of a worker, and its name there."""
@@ -19,6 +22,7 @@ class PoolWorker:
 
     `supervised`: a disagg-node daemon started it and can change its role. `requests` are running
     or waiting on it; `capacity_used` is 1 when it is full. Either is None if not reported.
+    `is_seen`: its node shows it now; else all of this was so minutes ago.
     """
 
     node: str
@@ -27,6 +31,7 @@ class PoolWorker:
     supervised: bool = False
     requests: float | None = None
     capacity_used: float | None = None
+    is_seen: bool = True
 
     @property
     def id(self) -> WorkerId:
@@ -52,6 +57,16 @@ def cheapest(
         ),
         default=None,
     )
+
+
+def unseen_words(workers: Iterable[PoolWorker]) -> str:
+    """Which of them are on nodes that are not seen now; empty if none is."""
+    unseen = [each for each in workers if not each.is_seen]
+    if not unseen:
+        return ""
+    nodes = sorted({each.node for each in unseen})
+    named = ", ".join(nodes[:_NAMED_NODES]) + ", ..." * (len(nodes) > _NAMED_NODES)
+    return f"{counted(len(unseen), 'engine')} on {named}, not seen for some minutes"
 
 
 def pool_capacity_used(workers: Iterable[PoolWorker]) -> dict[Role, float]:

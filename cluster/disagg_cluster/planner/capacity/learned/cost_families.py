@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from disagg_cluster.planner.capacity.learned.learned_costs import LearnedSteps
@@ -38,6 +38,9 @@ _LEAST_RUNNING = 8
 _DEVIATIONS = 1.645
 
 Sample = tuple[Mapping[str, str], float]
+NodeId = tuple[str, str]
+"""Cluster and name of a node."""
+
 EngineId = tuple[str, str, str]
 """Cluster, node and name of an engine."""
 
@@ -54,21 +57,29 @@ class CostKey:
 
 
 class CostFamilies:
-    """These families at one moment, by engine; finite values only."""
+    """These families at one moment, by engine; finite values only.
 
-    def __init__(self, families: Mapping[str, list[Sample]]) -> None:
+    Args:
+        families: The samples by family.
+        unseen: Nodes that are not seen now, of which they are the last ones.
+    """
+
+    def __init__(
+        self, families: Mapping[str, list[Sample]], unseen: Set[NodeId] = frozenset()
+    ) -> None:
         self._families = families
+        self._unseen = unseen
         self._of: dict[str, dict[EngineId, list[Sample]]] = {}
         for name, samples in families.items():
             by_engine = self._of[name] = defaultdict(list)
             for labels, value in samples:
                 by_engine[engine_id(labels)].append((labels, value))
         self._workers = {
-            (*_node(labels), labels.get("worker", ""))
+            (*node_id(labels), labels.get("worker", ""))
             for labels, _ in families.get("disagg_worker_state", ())
         }
         self._drained = {
-            (*_node(labels), labels.get("worker", ""))
+            (*node_id(labels), labels.get("worker", ""))
             for labels, value in families.get("disagg_worker_drained", ())
             if value
         }
@@ -77,10 +88,14 @@ class CostFamilies:
         """Whether somebody keeps requests from it, by hand."""
         return engine in self._drained
 
+    def is_seen(self, engine: EngineId) -> bool:
+        """Whether its node shows its GPUs now, not only some minutes ago."""
+        return engine[:2] not in self._unseen
+
     def engines(self) -> Iterator[tuple[EngineId, CostKey]]:
         """Every engine that serves a model on known GPUs of one name."""
         gpu_names = {
-            (_node(labels), labels.get("gpu", "")): labels.get("gpu_name", "")
+            (node_id(labels), labels.get("gpu", "")): labels.get("gpu_name", "")
             for labels, _ in self._families["disagg_gpu_info"]
         }
         for engine, ((labels, _), *_more) in self._of["disagg_engine_info"].items():
@@ -217,10 +232,11 @@ def _error_ratio(
 
 def engine_id(labels: Mapping[str, str]) -> EngineId:
     """The engine that a sample belongs to."""
-    return *_node(labels), labels.get("engine", "")
+    return *node_id(labels), labels.get("engine", "")
 
 
-def _node(labels: Mapping[str, str]) -> tuple[str, str]:
+def node_id(labels: Mapping[str, str]) -> NodeId:
+    """The node that a sample belongs to."""
     return labels.get("cluster", ""), labels.get("node", "") or labels.get("instance", "")
 
 

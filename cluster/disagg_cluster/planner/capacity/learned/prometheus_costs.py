@@ -19,6 +19,7 @@ from disagg_cluster.planner.capacity.learned.learned_costs import (
     LearnedSteps,
     learned_costs,
 )
+from disagg_cluster.planner.capacity.learned.unseen_nodes import UnseenNodesReader
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.history.history_queries import SampleSource
 from disagg_cluster.planner.history.range_reader import RangeQueries
@@ -52,8 +53,13 @@ class PrometheusCosts:
         return costs_of(self.families(now_seconds))
 
     def families(self, now_seconds: float) -> CostFamilies:
-        """What the engines export now; raises as `read`."""
-        return CostFamilies({name: list(self._instant(name, now_seconds)) for name in FAMILIES})
+        """What the engines export now, or on nodes not seen now exported last; raises as `read`."""
+        present = {name: list(self._instant(name, now_seconds)) for name in FAMILIES}
+        reader = UnseenNodesReader(
+            self.prometheus, SampleSource(self.cluster), self.deadline_seconds
+        )
+        unseen = reader.read(FAMILIES, now_seconds)
+        return CostFamilies(unseen.added_to(present), unseen.nodes)
 
     def _instant(self, name: str, now_seconds: float) -> Iterator[Sample]:
         expr = SampleSource(self.cluster).of(name)

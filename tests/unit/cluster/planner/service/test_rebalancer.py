@@ -16,6 +16,7 @@ from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
 from disagg_cluster.planner.moving.acting import Acting
 from disagg_cluster.planner.moving.mover import MoveAnswer, MoveOutcome
+from disagg_cluster.planner.plan.gpu_plan import ModelPlan
 from disagg_cluster.planner.rebalance.decision import Stay
 from disagg_cluster.planner.rebalance.limits import RebalanceMode
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
@@ -219,3 +220,43 @@ def test_acting_asks_another_worker_after_a_refusal() -> None:
         assert model.worker is not None
         asked.append(model.worker.worker)
     assert asked == ["prefill-5", "prefill-4", "prefill-3"]
+
+
+def with_unseen(found: ClusterEngines) -> ClusterEngines:
+    """The same with the last engine's node not seen now."""
+    *others, last = found.workers
+    return replace(found, workers=(*others, replace(last, node="node-b", is_seen=False)))
+
+
+def test_nothing_moves_while_a_node_with_engines_of_the_model_is_not_seen() -> None:
+    """It may have answered too slowly once: what pools need is not known."""
+    config = CONFIG.model_copy(update={"rebalance": RebalanceSection(mode=RebalanceMode.ACT)})
+    acting = Acting(_Refusing(), logging.getLogger("test"))
+    history = RollingHistory(_Load(), 24 * 3600.0, STEP_SECONDS).read(NOW)
+
+    latest = Rebalancer(DemandBuilder(config), config, acting).run_round(
+        history, with_unseen(engines(6, 2)), NOW
+    )
+
+    why = "1 engine on node-b, not seen for some minutes: nothing moves until all are seen"
+    (model,) = latest.models
+    assert model.advice == Stay(f"{why}, or forgotten")
+    assert model.split == RoleSplit(6, 2)
+    assert latest.moves == {}
+
+
+def test_a_plan_names_the_engines_that_it_counts_on_nodes_not_seen_now() -> None:
+    planner = _Planner(engines=with_unseen(engines(6, 2)))
+    planner.rounds.run_round(NOW)
+
+    plan = planner.rounds.state.plan
+    assert plan is not None
+    (model,) = plan.models
+    assert isinstance(model, ModelPlan)
+    said = {each.role: each.reasons[-1] for each in model.roles}
+    assert said[Role.DECODE] == "counts 1 engine on node-b, not seen for some minutes"
+    assert "not seen" not in said[Role.PREFILL]
+    assert (
+        planner.samples("disagg_plan_gpus")[*("llama", "default", GPU, "decode", "current", "", "")]
+        == 2
+    )

@@ -215,7 +215,10 @@ def test_only_the_named_cluster_is_queried() -> None:
     prometheus = Scripted()
     PrometheusCosts(prometheus, cluster='a"b').read(0.0)
 
-    assert prometheus.asked == [f'{name}{{cluster="a\\"b"}}' for name in FAMILIES]
+    of = '{cluster="a\\"b"}'
+    *families, unseen = prometheus.asked
+    assert families == [f"{name}{of}" for name in FAMILIES]
+    assert unseen.count("disagg_gpu_info") == unseen.count(f"disagg_gpu_info{of}") == 2
 
 
 def test_every_family_that_is_read_is_exported_by_nodes() -> None:
