@@ -117,12 +117,14 @@ def add_worker(
     restarts: int = 0,
     age_seconds: float | None = 600,
     next_start_seconds: float | None = None,
+    drained: bool = False,
 ) -> None:
     whose = {"worker": worker, **of(node)}
     for each in STATES:
         add(rows, "disagg_worker_state", float(each == state), state=each, **whose)
     add(rows, "disagg_worker_restarts_total", restarts, **whose)
     add(rows, "disagg_worker_paused", 0, **whose)
+    add(rows, "disagg_worker_drained", float(drained), **whose)
     if age_seconds is not None:
         add(rows, "disagg_worker_start_timestamp_seconds", AT - age_seconds, **whose)
     if next_start_seconds is not None:

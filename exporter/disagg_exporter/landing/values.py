@@ -63,6 +63,7 @@ def _engine(row: EngineRow) -> dict[str, object]:
             "state": worker.state,
             "restarts": worker.restarts,
             "paused": worker.paused,
+            "drained": worker.drained,
             "since": _instant(worker.since_timestamp_seconds),
             "deadline": _instant(worker.deadline_timestamp_seconds),
             "next_start": _instant(worker.next_start_timestamp_seconds),

@@ -38,7 +38,7 @@ class WorkerFacts:
     """One worker as reported by its daemon.
 
     It has been in `state` for `state_seconds`, and is given up or restarted in `left_seconds`; None
-    where unknown. `cause` is why it crashed last, `last_lines` its output then.
+    where unknown. `cause` is why it crashed last, `last_lines` its output then. `drained`: by hand.
     """
 
     worker: str
@@ -49,6 +49,7 @@ class WorkerFacts:
     left_seconds: float | None = None
     cause: str = ""
     last_lines: tuple[str, ...] = ()
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ def _worker(name: str, worker: dict[str, object], made: float | None) -> WorkerF
         None if until is None or made is None else max(0.0, until - made),
         str(worker["cause"]),
         tuple(map(str, lines)) if isinstance(lines, list) else (),
+        # An older daemon does not say it.
+        bool(worker.get("drained", False)),
     )
 
 
@@ -51,6 +53,9 @@ def examine_worker(worker: WorkerFacts) -> Iterator[Diagnosis]:
     printed = _printed(worker.last_lines)
     if worker.paused:
         what = f"{name} is paused: it is neither killed nor started"
+        yield Diagnosis(Level.WARN, what, f"disagg-node resume {name}", gain=3)
+    if worker.drained:
+        what = f"{name} is drained by hand: it gets no requests, and its pool is one engine smaller"
         yield Diagnosis(Level.WARN, what, f"disagg-node resume {name}", gain=3)
     match worker.state:
         case "starting":

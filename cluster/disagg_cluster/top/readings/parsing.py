@@ -222,6 +222,7 @@ def _histograms(series: Series, name: str) -> dict[tuple[str, str], Histogram]:
 def _workers(series: Series) -> Iterator[WorkerReading]:
     restarts = values(series, "disagg_worker_restarts_total", "worker")
     paused = values(series, "disagg_worker_paused", "worker")
+    drained = values(series, "disagg_worker_drained", "worker")
     start = values(series, "disagg_worker_start_timestamp_seconds", "worker")
     following = values(series, "disagg_worker_next_start_timestamp_seconds", "worker")
     for key, sample in owned(series, "disagg_worker_state", "worker"):
@@ -231,6 +232,7 @@ def _workers(series: Series) -> Iterator[WorkerReading]:
                 state=sample.labels.get("state", ""),
                 restarts=round(restarts.get(key, 0.0)),
                 paused=paused.get(key, 0.0) > 0,
+                drained=drained.get(key, 0.0) > 0,
                 start_timestamp=start.get(key),
                 next_start_timestamp=following.get(key),
             )

@@ -45,6 +45,7 @@ OF_NODES = (
     "disagg_worker_state",
     "disagg_worker_restarts_total",
     "disagg_worker_paused",
+    "disagg_worker_drained",
     "disagg_worker_start_timestamp_seconds",
     "disagg_worker_next_start_timestamp_seconds",
     "disagg_collector_success",

@@ -76,6 +76,7 @@ class WorkerReading:
     state: str
     restarts: int = 0
     paused: bool = False
+    drained: bool = False
     start_timestamp: float | None = None
     next_start_timestamp: float | None = None
     since_timestamp: float | None = None

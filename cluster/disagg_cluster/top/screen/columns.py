@@ -36,6 +36,8 @@ _STATES = {
     "starting": "notice",
     "draining": "notice",
     "paused": "notice",
+    "drained": "notice",
+    "paused, drained": "notice",
 }
 _ROLES = {"prefill": "prefill", "decode": "decode"}
 _FILLING, _FULL = 0.7, 0.95
@@ -167,7 +169,7 @@ def worker_columns(view: TerminalView) -> Sequence[TableColumn[WorkerRow]]:
         ),
         TableColumn(
             "STATE",
-            lambda each: each.state + (" (paused)" if each.paused else ""),
+            lambda each: each.state + (f" ({', '.join(each.marks)})" if each.marks else ""),
             style=lambda each: _STATES.get(each.state, ""),
         ),
         TableColumn("FOR", lambda each: elapsed(each.state_seconds) or ABSENT, right=True),

@@ -199,7 +199,7 @@ def _state(engine: EngineReading, worker: WorkerReading | None) -> str:
     if engine.up is False:
         return "no answer"
     if worker is not None:
-        return "paused" if worker.paused else worker.state
+        return ", ".join(_marks(worker)) or worker.state
     return "ready" if engine.up else ""
 
 
@@ -211,13 +211,18 @@ def _worker(worker: WorkerReading, now: float) -> WorkerRow:
         state=worker.state,
         state_seconds=_ahead(now, begun),
         restarts=worker.restarts,
-        paused=worker.paused,
+        marks=_marks(worker),
         pid=worker.pid,
         reason=worker.reason,
         next_start_seconds=_ahead(worker.next_start_timestamp, now),
         deadline_seconds=_ahead(worker.deadline_timestamp, now),
         log=worker.log,
     )
+
+
+def _marks(worker: WorkerReading) -> tuple[str, ...]:
+    marks = (("paused", worker.paused), ("drained", worker.drained))
+    return tuple(mark for mark, is_set in marks if is_set)
 
 
 def _ahead(later: float | None, earlier: float | None) -> float | None:

@@ -134,6 +134,8 @@ def _worker_event(before: WorkerReading | None, after: WorkerReading | None) -> 
         return f" was started again ({counted(after.restarts, 'time')} so far)"
     if before.paused != after.paused:
         return " is paused" if after.paused else " is supervised again"
+    if before.drained != after.drained:
+        return " is drained by hand" if after.drained else " gets requests again"
     return ""
 
 

@@ -46,6 +46,9 @@ def _workers(reading: LiveReading) -> Iterator[Trouble]:
         if worker.paused:
             text = f"Worker {name} is paused: it is neither killed nor started."
             yield Trouble(TroubleSeverity.NOTICE, text)
+        if worker.drained:
+            text = f"Worker {name} is drained by hand: it gets no requests until resumed."
+            yield Trouble(TroubleSeverity.NOTICE, text)
 
 
 def _more(worker: WorkerReading, now: float) -> str:

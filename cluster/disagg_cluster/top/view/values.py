@@ -139,6 +139,7 @@ class LiveEngineRow:
 class WorkerRow:
     """One child process of a daemon; `state_seconds` counts from its start if that is all we know.
 
+    `marks` are what was done to it by hand, and lasts: paused, drained.
     `deadline_seconds` is the time until its start or drain times out. `log` is the path of its log
     on its node, empty if unknown.
     """
@@ -148,7 +149,7 @@ class WorkerRow:
     state: str
     state_seconds: float | None
     restarts: int
-    paused: bool
+    marks: tuple[str, ...]
     pid: int | None
     reason: str
     next_start_seconds: float | None

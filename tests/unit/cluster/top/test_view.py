@@ -128,6 +128,26 @@ def test_a_failed_worker_is_listed_above_failed_collectors() -> None:
     assert not any("engine:decode-0" in text for text in texts)
 
 
+def test_a_worker_drained_by_hand_is_marked_and_named() -> None:
+    rows = looks.serving(2, 2, looks.AT, launched=False)
+    looks.add_worker(rows, "prefill-0", "ready")
+    looks.add_worker(rows, "decode-0", "ready", drained=True)
+
+    view = looks.viewed([(rows, looks.AT)])
+
+    assert {each.engine: each.state for each in view.engines} == {
+        "prefill-0": "ready",
+        "decode-0": "drained",
+    }
+    assert {each.worker: each.marks for each in view.workers} == {
+        "prefill-0": (),
+        "decode-0": ("drained",),
+    }
+    assert [trouble.text for trouble in view.troubles] == [
+        "Worker decode-0 is drained by hand: it gets no requests until resumed."
+    ]
+
+
 def test_changes_between_two_readings_are_reported_once() -> None:
     before = reading_of(looks.serving(2, 2, looks.AT - 5), looks.AT - 5)
     rows = looks.serving(2, 2, looks.AT, launched=False)

@@ -343,6 +343,13 @@ def test_a_crashed_worker_is_a_fault_and_a_paused_one_a_possible_improvement() -
     assert paused.step == "disagg-node resume w"
 
 
+def test_a_worker_drained_by_hand_is_named_with_how_to_resume_it() -> None:
+    [drained] = of(Level.WARN, replace(WELL, workers=(WorkerFacts("w", "ready", drained=True),)))
+
+    assert drained.what.startswith("w is drained by hand: it gets no requests")
+    assert drained.step == "disagg-node resume w"
+
+
 def test_a_worker_without_a_process_has_no_role_finding() -> None:
     ended = replace(ENGINE, engine="w", up=False, source="", confidence="", gpus=())
 
@@ -380,6 +387,7 @@ def test_a_daemon_is_recognised_by_its_command_line(argv: tuple[str, ...], start
 def test_workers_are_read_from_the_daemons_view() -> None:
     worker = {
         **{"state": "starting", "restarts": 2, "paused": False, "cause": "", "next_start": None},
+        "drained": True,
         **{"since": "2026-11-23T10:00:00+00:00", "deadline": "2026-11-23T10:10:00+00:00"},
         "last_lines": ["x"],
     }
@@ -387,6 +395,9 @@ def test_workers_are_read_from_the_daemons_view() -> None:
     view = {"made_at": "2026-11-23T10:01:00+00:00", "engines": engines}
 
     assert read_workers(json.dumps(view).encode()) == (
-        WorkerFacts("w", "starting", 2, False, 60.0, 540.0, "", ("x",)),
+        WorkerFacts("w", "starting", 2, False, 60.0, 540.0, "", ("x",), drained=True),
     )
+    del worker["drained"]
+    [of_an_older_daemon] = read_workers(json.dumps(view).encode())
+    assert not of_an_older_daemon.drained
     assert read_workers(b"") == read_workers(b"[]") == read_workers(b'{"made_at": null}') == ()
