@@ -163,6 +163,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         launch(groups={"a": {"gpus": 2, "nodeFile": {"workers": [WORKER | {"gpus": [0, 1, 2]}]}}}),
         "its workers need 3 GPUs and it requests 2",
     ),
+    "a GPU that the pod does not get": (
+        launch(groups={"a": {"gpus": 2, "nodeFile": {"workers": [WORKER | {"gpus": [0, 2]}]}}}),
+        r"launch.groups.a.nodeFile.workers.0..gpus: expected indices from 0 to 1, .* GPUs, not 2",
+    ),
     "two workers on one port": (
         launch(
             groups={"a": {"gpus": 8, "nodeFile": {"workers": [WORKER, WORKER | {"name": "b"}]}}}
@@ -279,6 +283,9 @@ ACCEPTED: dict[str, dict[str, Any]] = {
                 },
             }
         }
+    ),
+    "GPUs by UUID": launch(
+        groups={"a": {"gpus": 1, "nodeFile": {"workers": [WORKER | {"gpus": ["GPU-8f2a"]}]}}}
     ),
     "a drain as long as the kubelet waits": launch(
         groups={"a": one_worker({"deadlines": {"drain_seconds": 3600, "stop_seconds": 30}})},
