@@ -15,6 +15,7 @@ from helm.generator.values_table import Value, documented, table
 from scripts.request_rules import WHOLE_BOUNDS_SECONDS
 
 from disagg_cluster.nodefile.shape import node_file_schema
+from disagg_cluster.planner.settings.planner_file import planner_file_schema
 from disagg_exporter.engine_pages.histograms import BETWEEN_TOKENS_BOUNDS_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -111,15 +112,16 @@ def _linked(value: Value) -> Value:
 
 
 def _schema(schema: str, known: Mapping[str, Alert]) -> str:
-    """Return the schema of values with generated parts: alerts, buckets, the node file.
+    """Return the schema of values with generated parts: alerts, buckets, node and planner file.
 
     It is of draft 7, the last that Helm before 3.18 understands.
     """
     root = json.loads(schema)
-    node_file: dict[str, Any] = dict(node_file_schema())
-    shapes = node_file.pop("$defs")
-    node_file.pop("$schema")
-    root["$defs"] = {**shapes, "NodeFile": node_file}
+    root["$defs"] = {
+        **_definitions("NodeFile", node_file_schema()),
+        **_definitions("PlannerFile", planner_file_schema()),
+    }
+    root["properties"]["planner"]["properties"]["config"] = {"$ref": "#/$defs/PlannerFile"}
     targets = root["properties"]["prometheusRule"]["properties"]["targets"]["properties"]
     targets["firstToken"] = {"enum": [str(bound) for bound in WHOLE_BOUNDS_SECONDS]}
     targets["betweenTokens"] = {"enum": [str(bound) for bound in BETWEEN_TOKENS_BOUNDS_SECONDS]}
@@ -129,6 +131,12 @@ def _schema(schema: str, known: Mapping[str, Alert]) -> str:
         "properties": {name: _alert_schema(alert) for name, alert in known.items()},
     }
     return json.dumps(root, indent=2, ensure_ascii=False) + "\n"
+
+
+def _definitions(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a file as a definition of that name, beside those of its sections."""
+    whole = {key: value for key, value in schema.items() if key not in ("$defs", "$schema")}
+    return {**schema["$defs"], name: whole}
 
 
 def _alert_schema(alert: Alert) -> dict[str, Any]:

@@ -12,6 +12,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
 }
 _SILENT = {"$defs", "$schema", "default", "description", "title", "type"}
@@ -68,4 +69,5 @@ _WORDS: dict[str, Callable[[Any, Any, Any, Any], bool]] = {
     "minimum": lambda value, wanted, *_: value >= wanted,
     "maximum": lambda value, wanted, *_: value <= wanted,
     "exclusiveMinimum": lambda value, wanted, *_: value > wanted,
+    "exclusiveMaximum": lambda value, wanted, *_: value < wanted,
 }

@@ -111,10 +111,15 @@ class _NodeFileSchema(GenerateJsonSchema):
 
 
 def node_file_schema() -> dict[str, JsonValue]:
-    """Return the schema; it covers every key and value, but not which of them fit together."""
-    schema = NodeConfig.model_json_schema(schema_generator=_NodeFileSchema)
+    """Return the schema of a node file."""
+    return file_schema(NodeConfig, "Node file of disagg-node")
+
+
+def file_schema(root: type[BaseModel], title: str) -> dict[str, JsonValue]:
+    """Return a file's schema: it covers every key and value, but not which of them fit together."""
+    schema = root.model_json_schema(schema_generator=_NodeFileSchema)
     for section in (schema, *schema["$defs"].values()):
         for field in section.get("properties", {}).values():
             # A key is title enough; an editor would show "Drain Seconds" above it.
             field.pop("title", None)
-    return {"$schema": DIALECT, **schema, "title": "Node file of disagg-node"}
+    return {"$schema": DIALECT, **schema, "title": title}

@@ -29,6 +29,11 @@ def launch(**values: Any) -> dict[str, Any]:
     return {"profile": "launch", "launch": {"groups": {"a": GROUP}} | values}
 
 
+def planner(**config: Any) -> dict[str, Any]:
+    config = {"prometheus": {"url": "http://prometheus:9090"}} | config
+    return {"planner": {"enabled": True, "config": config}}
+
+
 def one_worker(worker: Mapping[str, Any], **node_file: Any) -> dict[str, Any]:
     """Return a group with a worker that has these values, and these in its node file."""
     return {"gpus": 8, "nodeFile": {"workers": [WORKER | worker], **node_file}}
@@ -167,6 +172,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         launch(groups={"a": {"gpus": 2, "nodeFile": {"workers": [WORKER | {"gpus": [0, 2]}]}}}),
         r"launch.groups.a.nodeFile.workers.0..gpus: expected indices from 0 to 1, .* GPUs, not 2",
     ),
+    "a misspelt key of the planner file": (
+        planner(history={"dayz": 14}),
+        "at '/planner/config/history': additional properties 'dayz' not allowed",
+    ),
+    "a planner file with text for a number": (
+        planner(every_seconds="5m"),
+        "at '/planner/config/every_seconds': got string, want number",
+    ),
+    "a planner file with a worker of no role": (
+        planner(models=[{"workers": [{"gpu_name": "NVIDIA H200"}]}]),
+        "at '/planner/config/models/0/workers/0': missing property 'role'",
+    ),
     "two workers on one port": (
         launch(
             groups={"a": {"gpus": 8, "nodeFile": {"workers": [WORKER, WORKER | {"name": "b"}]}}}
@@ -284,6 +301,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
             }
         }
     ),
+    "a planner that moves nothing, as YAML reads `off`": planner(rebalance={"mode": False}),
     "GPUs by UUID": launch(
         groups={"a": {"gpus": 1, "nodeFile": {"workers": [WORKER | {"gpus": ["GPU-8f2a"]}]}}}
     ),

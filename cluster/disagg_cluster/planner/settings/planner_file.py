@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from disagg_cluster.config import Listen
 from disagg_cluster.config.problems import Finding, config_error
 from disagg_cluster.config.values import Amount, Count, PathText, Section, Text
 from disagg_cluster.nodefile.draft import validated
+from disagg_cluster.nodefile.shape import file_schema
 from disagg_cluster.nodefile.yaml_positions import read_yaml_file
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds, PlanBoundsError
@@ -125,6 +126,11 @@ class PlannerConfig(Section):
             return MoveCost(measured_seconds, measured=True)
         assumed = self.timing.drain_seconds + self.timing.lead_seconds
         return MoveCost(self.rebalance.downtime_seconds or assumed)
+
+
+def planner_file_schema() -> dict[str, JsonValue]:
+    """Return the JSON schema of a planner file."""
+    return file_schema(PlannerConfig, "Planner file of disagg-node")
 
 
 def read_planner_file(path: Path) -> PlannerConfig:

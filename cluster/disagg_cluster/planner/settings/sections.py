@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema
 
 from disagg_cluster.config.values import (
     MOST_GPUS,
@@ -62,6 +62,7 @@ def _known(names: Sequence[str]) -> AfterValidator:
 _GPU_NAMES = tuple(each.name for each in GPUS)
 _MODEL_NAMES = tuple(each.name for each in MODELS)
 _ServingRole = Annotated[EngineRole, AfterValidator(_serving)]
+_MODES = WithJsonSchema({"enum": [*(mode.value for mode in RebalanceMode), False]})
 _WorkerGpu = Annotated[Text, AfterValidator(_priced_or_profiled)]
 _PricedModel = Annotated[Text, _known(_MODEL_NAMES)]
 # Typing errors must not reach the arithmetic of a plan, whose sums would be no numbers.
@@ -140,7 +141,7 @@ class RebalanceSection(Section):
     plus lead time of `timing`. `run_dir` is the run folder of the daemon that `act` asks.
     """
 
-    mode: Annotated[RebalanceMode, Field(strict=False), BeforeValidator(_off)] = Field(
+    mode: Annotated[RebalanceMode, Field(strict=False), BeforeValidator(_off), _MODES] = Field(
         default=RebalanceMode.ADVISE, description="one of off, advise, act"
     )
     moves_per_hour: Annotated[int, Field(ge=1, le=60)] = Field(

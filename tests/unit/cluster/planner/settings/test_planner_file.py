@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from disagg_cluster.config.problems import ConfigError
-from disagg_cluster.planner.settings.planner_file import PlannerConfig, read_planner_file
+from disagg_cluster.planner.settings.planner_file import (
+    PlannerConfig,
+    planner_file_schema,
+    read_planner_file,
+)
 from disagg_cluster.simulator.engine.hardware import MODELS
+from support.json_schemas import fits
 
 
 def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
@@ -25,6 +32,34 @@ def test_paths_count_from_the_folder_of_the_file(tmp_path: Path) -> None:
 
     assert config.prometheus.http_config == str(tmp_path / "key.yaml")
     assert config.lock_file == str(tmp_path / "run" / "lock")
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("rebalance: {mode: off}", True),
+        ("rebalance: {mode: advise}\nmodels: [{model_name: llama}]", True),
+        ("rebalance: {mode: on}", False),
+        ("evry_seconds: 60", False),
+        ("history: {days: 400}", False),
+        ("models: {model_name: llama}", False),
+    ],
+)
+def test_the_schema_accepts_what_a_planner_accepts(
+    text: str, matches: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text(text)
+
+    assert fits(yaml.safe_load(text), planner_file_schema()) is matches
+    with contextlib.nullcontext() if matches else pytest.raises(ConfigError):
+        read_planner_file(path)
+
+
+def test_the_schema_accepts_the_shipped_planner_file() -> None:
+    example = Path(__file__).parents[5] / "examples" / "planner" / "planner.yaml"
+
+    assert fits(yaml.safe_load(example.read_text(encoding="utf-8")), planner_file_schema())
 
 
 def test_every_problem_is_reported_with_its_line(tmp_path: Path) -> None:
