@@ -30,7 +30,7 @@ class ScriptedEngine:
     sequence: int = 0
     running: int = 0
     waiting: int = 0
-    kv_usage_ratio: float = 0.0
+    kv_usage_ratio: float | None = 0.0
     totals: StepTotals = field(default_factory=StepTotals)
 
     def prefill(self, tokens: int, seconds: float, *, prompt_ends: bool = True) -> None:

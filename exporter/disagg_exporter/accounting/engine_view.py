@@ -55,7 +55,9 @@ def _shown(
         running=sum(step.running for step in last) if last else None,
         waiting=sum(step.waiting for step in last) if last else None,
         deferred=sum(step.deferred for step in last) if last else None,
-        kv_usage_ratio=max((step.kv_usage_ratio for step in last), default=None),
+        kv_usage_ratio=max(
+            (step.kv_usage_ratio for step in last if step.kv_usage_ratio is not None), default=None
+        ),
         split=known.split,
         residual_ratio=known.residual_ratio,
         fitted_steps=known.fitted_steps,

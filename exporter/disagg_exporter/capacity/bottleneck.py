@@ -70,7 +70,7 @@ class BottleneckEvidence:
     steps. Activities are means over the engine's devices.
     """
 
-    kv_usage_ratio: float
+    kv_usage_ratio: float | None
     waiting_ratio: float = 0.0
     preempted: bool = False
     used_ratio: float | None = None
@@ -92,7 +92,10 @@ def bottleneck_of(
         return most * HYSTERESIS if before in bounds else most
 
     held_up = evidence.preempted or evidence.waiting_ratio >= limit(WAITING, Bottleneck.KV)
-    if held_up and evidence.kv_usage_ratio >= limit(FULL_CACHE, Bottleneck.KV):
+    if held_up and evidence.kv_usage_ratio is None:
+        return Bottleneck.UNKNOWN  # it may be the cache
+    in_use = evidence.kv_usage_ratio or 0.0
+    if held_up and in_use >= limit(FULL_CACHE, Bottleneck.KV):
         return Bottleneck.KV
     room = ROOM / HYSTERESIS if before is Bottleneck.NONE else ROOM
     if evidence.used_ratio is not None and evidence.used_ratio < room:

@@ -105,10 +105,10 @@ def flops_per_second(load: Load, size: ModelSize) -> float:
 def bytes_per_second(load: Load, size: ModelSize, kv_cache_tokens: float | None) -> float | None:
     """Return the bytes read: all weights once per step, and the cache in use once per decode step.
 
-    None where the size of the cache is not known, and for several data-parallel ranks, which have
-    separate caches.
+    None where the size or use of the cache is not known, and for several data-parallel ranks, which
+    have separate caches.
     """
-    if kv_cache_tokens is None or load.ranks > 1:
+    if kv_cache_tokens is None or load.kv_usage_ratio is None or load.ranks > 1:
         return None
     weights = size.bytes_per_parameter * (size.layer_parameters + size.output_parameters)
     cache = size.kv_bytes_per_token * kv_cache_tokens * load.kv_usage_ratio

@@ -20,7 +20,7 @@ from disagg_exporter.capacity.work import (
     work_of,
 )
 from disagg_exporter.model import Step
-from disagg_exporter.steps.rows import ROW, Rows, joined, rows_of, unfinished_tokens
+from disagg_exporter.steps.rows import NOT_REPORTED, ROW, Rows, joined, rows_of, unfinished_tokens
 
 STEPS_A_SAMPLE = 4
 """Decode steps are averaged before they are a sample: records come in bursts."""
@@ -172,7 +172,10 @@ class StreamLoad:
         if length_ns > 0:
             self.mark_ns = heartbeat.t_ns
             self._tally.length_ns += length_ns
-            self._tally.kv_ns += kv_usage_ratio * length_ns
+            if kv_usage_ratio == NOT_REPORTED:
+                self._tally.kv_unknown_ns += length_ns
+            else:
+                self._tally.kv_ns += kv_usage_ratio * length_ns
 
     def _stretch_of(self, rows: Rows, inbox: StreamInbox) -> RecordStretch:
         """Return how much time each record stands for; the first row is the record before them."""

@@ -15,6 +15,7 @@ from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Step, StreamKey
 from disagg_exporter.steps.rows import (
     ELAPSED_TOTALS,
+    NOT_REPORTED,
     STEPS_TOTALS,
     Rows,
     ends_known,
@@ -163,9 +164,11 @@ class RecordColumns(NamedTuple):
     def tallies(self) -> list[LoadTally]:
         """Return the sums over each stretch."""
         length_ns, held_ns, steps = self.length_ns, self.held_ns, self.steps
+        kv_usage = self.rows["kv_usage_ratio"]
         columns = {
             "length_ns": length_ns,
-            "kv_ns": self.rows["kv_usage_ratio"] * length_ns,
+            "kv_ns": np.maximum(kv_usage, 0.0) * length_ns,
+            "kv_unknown_ns": (kv_usage == NOT_REPORTED) * length_ns,
             "waiting_ns": self.waited * length_ns,
             "blocked_ns": (self.waited & self.writes) * length_ns,
             "batch_ns": self.batch * held_ns,

@@ -62,8 +62,8 @@ class Step(NamedTuple):
     its own account. `context_*` and `generation_*` are what was scheduled; `computed_tokens`,
     `cached_tokens` and `external_tokens` say where the KV of the prompts that *ended* in this step
     came from (this engine, a cache here, another engine). `running`, `waiting` and `deferred`
-    describe the requests left after the step. `decode_kv_tokens` is the cache that its decode read,
-    None where the engine does not report it.
+    describe the requests left after the step, `kv_usage_ratio` the cache in use. `decode_kv_tokens`
+    is the cache that its decode read. These two are None where the engine does not report them.
     """
 
     t_ns: int
@@ -80,7 +80,7 @@ class Step(NamedTuple):
     running: int = 0
     waiting: int = 0
     deferred: int = 0
-    kv_usage_ratio: float = 0.0
+    kv_usage_ratio: float | None = 0.0
     preemptions: int = 0
     dummy: bool = False
     totals: StepTotals = StepTotals()

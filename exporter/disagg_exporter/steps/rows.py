@@ -21,7 +21,8 @@ _TOTALS = wire.Record._fields[wire.Record._fields.index("steps_context") :]
 _STEP_FIELDS = Step._fields[: Step._fields.index("dummy")]
 _FLOATS = frozenset({"kv_usage_ratio"})
 NOT_REPORTED = -1
-"""In `decode_kv_tokens`: the engine does not report it."""
+"""In `decode_kv_tokens` and `kv_usage_ratio`: the engine does not report it."""
+_KV_USAGE = _STEP_FIELDS.index("kv_usage_ratio")
 
 ROW = np.dtype(
     [(name, np.float64 if name in _FLOATS else np.int64) for name in _STEP_FIELDS]
@@ -145,7 +146,8 @@ def _step(row: tuple[Any, ...]) -> Step:
     count = len(_STEP_FIELDS)
     dummy, kv_tokens = row[count : count + 2]
     rest = dummy, _totals(row), None if kv_tokens == NOT_REPORTED else kv_tokens
-    return Step._make(row[:count] + rest)
+    step = Step._make(row[:count] + rest)
+    return step._replace(kv_usage_ratio=None) if row[_KV_USAGE] == NOT_REPORTED else step
 
 
 def _totals(row: tuple[Any, ...]) -> StepTotals:
@@ -155,6 +157,8 @@ def _totals(row: tuple[Any, ...]) -> StepTotals:
 def _flat(step: Step) -> tuple[Any, ...]:
     steps, elapsed, *rest = step.totals
     kv_tokens = NOT_REPORTED if step.decode_kv_tokens is None else step.decode_kv_tokens
+    if step.kv_usage_ratio is None:
+        step = step._replace(kv_usage_ratio=float(NOT_REPORTED))
     return (*step[: len(_STEP_FIELDS)], step.dummy, kv_tokens, *steps, *elapsed, *rest)
 
 

@@ -15,6 +15,7 @@ from disagg_cluster.planner.plan.model_demand import ModelDemand
 from disagg_cluster.planner.plan.role_pool import RolePool
 from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
 from disagg_cluster.planner.plan.worker_option import Counts, EngineCurve, step_mix
+from disagg_exporter.model import Role
 
 _PERCENT = 100
 
@@ -81,6 +82,11 @@ def pool_words(
                 "requests are too long for the targets with any number of engines: these keep the "
                 "queue from growing"
             )
+    if option.role is not Role.PREFILL and option.costs.shape.kv_tokens is None:
+        words.append(
+            "the size of their KV cache is not known: it bounds nothing here, so that more may be "
+            "needed"
+        )
     if pool.cheaper_than:
         words.append(f"{option.gpu_name} serve it cheaper than {pool.cheaper_than}")
     changed = np.flatnonzero(counts != pool.present)

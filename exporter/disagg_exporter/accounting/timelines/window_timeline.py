@@ -141,5 +141,5 @@ def _load(window: WorkWindow) -> Step | None:
         running=window.running,
         waiting=window.waiting or 0,
         deferred=window.deferred or 0,
-        kv_usage_ratio=window.kv_usage_ratio or 0.0,
+        kv_usage_ratio=window.kv_usage_ratio,
     )

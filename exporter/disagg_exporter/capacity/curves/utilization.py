@@ -20,9 +20,9 @@ class LoadTally:
     """Sums over a stretch of time; stretches follow each other without gaps.
 
     `*_ns` are durations. `batch_ns` and `kv_ns` are a batch and a share of the cache times their
-    duration. `paired_ns` is time from step to step with work pending, `worked_ns` the part of it
-    inside the steps, `paired_steps` their number. `blocked_ns`: requests waited and a step admitted
-    none of them.
+    duration; in `kv_unknown_ns` that share is not known. `paired_ns` is time from step to step with
+    work pending, `worked_ns` the part of it inside the steps, `paired_steps` their number.
+    `blocked_ns`: requests waited and a step admitted none of them.
     """
 
     length_ns: float = 0.0
@@ -41,6 +41,7 @@ class LoadTally:
     decode_ns: float = 0.0
     preemptions: float = 0.0
     paired_steps: float = 0.0
+    kv_unknown_ns: float = 0.0
 
     def __iadd__(self, other: LoadTally) -> LoadTally:
         return LoadTally(*map(add, _ALL(self), _ALL(other)))
@@ -83,8 +84,9 @@ class LoadWindow:
 
 LEAST_SECONDS = 3.0
 """Less time than this says nothing of a load, and a starting daemon does not wait for more."""
+_NEGLIGIBLE = 0.01
 _AVERAGED = attrgetter(
-    *("prefill_tokens", "batch_ns", "kv_ns", "blocked_ns", "waiting_ns"),
+    *("prefill_tokens", "batch_ns", "blocked_ns", "waiting_ns"),
     *("decode_tokens", "decode_steps", "steps"),
 )
 
@@ -94,6 +96,7 @@ class Load:
     """The load on an engine in the last minute, as a mean over its ranks.
 
     `batch` is the mean number of requests in decode steps, time without a step counting as 0.
+    `kv_usage_ratio` is None where it was not known all the time.
     `blocked_ratio` is the share of time in which requests waited and a step could admit none,
     `waiting_ratio` that in which requests waited at all. `gap_ratio` is the host's share of the
     time from step to step, `prefill_ratio` that of prefill in step time, `prefill_step_tokens` the
@@ -102,7 +105,7 @@ class Load:
 
     prefill_tokens_per_second: float
     batch: float
-    kv_usage_ratio: float
+    kv_usage_ratio: float | None
     blocked_ratio: float = 0.0
     waiting_ratio: float = 0.0
     preemptions: float = 0.0
@@ -125,13 +128,13 @@ def load_of(tallies: Iterable[LoadTally]) -> Load | None:
     prefill_ns = sum(t.prefill_ns for t in known)
     step_ns = prefill_ns + sum(t.decode_ns for t in known)
     steps = sum(t.prefill_steps for t in known)
-    prefill_rate, batch, kv, blocked, waiting, decode_rate, decode_steps_rate, steps_rate = _means(
+    prefill_rate, batch, blocked, waiting, decode_rate, decode_steps_rate, steps_rate = _means(
         known
     )
     return Load(
         prefill_tokens_per_second=prefill_rate * 1e9,
         batch=batch,
-        kv_usage_ratio=kv,
+        kv_usage_ratio=_kv_usage_ratio(known),
         blocked_ratio=blocked,
         waiting_ratio=waiting,
         preemptions=sum(t.preemptions for t in known),
@@ -145,6 +148,13 @@ def load_of(tallies: Iterable[LoadTally]) -> Load | None:
     )
 
 
+def _kv_usage_ratio(tallies: Sequence[LoadTally]) -> float | None:
+    """Return the mean over the ranks; None if it was unknown for longer than rounding explains."""
+    if any(each.kv_unknown_ns > _NEGLIGIBLE * each.length_ns for each in tallies):
+        return None
+    return sum(each.kv_ns / each.length_ns for each in tallies) / len(tallies)
+
+
 def _means(tallies: Sequence[LoadTally]) -> Sequence[float]:
     """Return each of `_AVERAGED` per nanosecond, as a mean over the ranks."""
     rates = [[each / tally.length_ns for each in _AVERAGED(tally)] for tally in tallies]
@@ -156,9 +166,10 @@ def _means(tallies: Sequence[LoadTally]) -> Sequence[float]:
 def utilization(
     role: Role, load: Load, prefill: PrefillLimit | None, decode: DecodeLimit | None
 ) -> float | None:
-    """Return how full an engine of a role is; None where a limit that it needs is not known.
+    """Return how full an engine of a role is; None where a value that it needs is not known.
 
-    If the batch is only known to be too large, the engine is known to be full.
+    If the batch is only known to be too large, the engine is known to be full; so is one whose
+    cache is not known and that is full in another way.
 
     A mixed engine gives each step to both phases: prefill takes the share of its time that its
     tokens need at the knee, and the rest must suffice to decode within the target. Both shares
@@ -171,13 +182,15 @@ def utilization(
         writing = load.batch / decode.requests
     elif decode is not None and decode.below is not None and load.batch >= decode.below:
         writing = load.batch / decode.below
-    room = max(load.kv_usage_ratio, load.blocked_ratio)
     match role:
         case Role.PREFILL:
             return reading
-        case Role.DECODE:
-            return None if writing is None else max(writing, room)
+        case Role.DECODE if writing is not None:
+            used = max(writing, load.blocked_ratio)
         case Role.MIXED if reading is not None and writing is not None:
-            return max(reading + writing, room)
+            used = max(reading + writing, load.blocked_ratio)
         case _:
             return None
+    if load.kv_usage_ratio is None:
+        return used if used >= 1 else None
+    return max(used, load.kv_usage_ratio)

@@ -187,6 +187,9 @@ class FpmStream:
         recompute = 0 < done.sum_prefill_tokens == done.num_prefill_requests
         received = recompute and done.sum_prefill_kv_tokens > 0
         kv_tokens = done.sum_decode_kv_tokens + done.sum_prefill_kv_tokens + done.sum_prefill_tokens
+        kv_usage_ratio = None if kv_tokens else 0.0  # of a cache of unknown size
+        if kv_cache_tokens:
+            kv_usage_ratio = min(kv_tokens / kv_cache_tokens, 1.0)
         step = Step(
             t_ns=t_ns,
             elapsed_ns=round(message.wall_time * 1e9),
@@ -202,7 +205,7 @@ class FpmStream:
             external_tokens=done.sum_prefill_kv_tokens if received else 0,
             running=done.num_prefill_requests + done.num_decode_requests,
             waiting=queued.num_prefill_requests + queued.num_decode_requests,
-            kv_usage_ratio=min(kv_tokens / kv_cache_tokens, 1.0) if kv_cache_tokens else 0.0,
+            kv_usage_ratio=kv_usage_ratio,
             # A filler step, which only accompanies other ranks' steps: time, but no request.
             dummy=not (message.idle or done.num_prefill_requests or done.num_decode_requests),
             decode_kv_tokens=done.sum_decode_kv_tokens,

@@ -23,6 +23,8 @@ BUSY = BottleneckEvidence(kv_usage_ratio=0.4, used_ratio=0.8, gap_ratio=0.05)
         (replace(BUSY, kv_usage_ratio=0.95), Bottleneck.UNKNOWN),
         (replace(BUSY, kv_usage_ratio=0.95, waiting_ratio=0.1), Bottleneck.KV),
         (replace(BUSY, kv_usage_ratio=0.95, preempted=True), Bottleneck.KV),
+        (replace(BUSY, kv_usage_ratio=None, preempted=True, gap_ratio=0.5), Bottleneck.UNKNOWN),
+        (replace(BUSY, kv_usage_ratio=None, gap_ratio=0.5), Bottleneck.HOST),
         (replace(BUSY, kv_usage_ratio=0.89, waiting_ratio=1.0), Bottleneck.UNKNOWN),
         (replace(BUSY, kv_usage_ratio=0.95, waiting_ratio=0.5, used_ratio=0.2), Bottleneck.KV),
         (replace(BUSY, used_ratio=0.49), Bottleneck.NONE),

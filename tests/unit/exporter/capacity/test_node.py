@@ -261,6 +261,22 @@ def test_a_full_cache_makes_an_engine_full() -> None:
     assert node.capacity().used_ratio == pytest.approx(0.9, rel=0.01)
 
 
+def test_an_engine_whose_cache_is_of_unknown_size_has_no_used_ratio() -> None:
+    """As by FPM without a page: the cache may be full, whatever the batch."""
+    node = Node()
+    node.engine.kv_usage_ratio = None
+    node.learn_decode()
+
+    node.decode_for(18, 70)
+    unknown = node.capacity()
+    node.engine.kv_usage_ratio = 0.3
+    node.decode_for(18, 70)
+
+    assert unknown.decode is not None
+    assert unknown.used_ratio is None
+    assert node.capacity().used_ratio == pytest.approx(0.3, rel=0.01)
+
+
 def test_a_mixed_engine_adds_up_both_phases() -> None:
     node = Node(Role.MIXED)
     node.learn_prefill()

@@ -31,7 +31,9 @@ from support.plan_demands import (
     OUTPUT,
     PAIR,
     PROMPT,
+    TARGETS,
     Fleet,
+    LinearCosts,
     costs,
     demand,
     options,
@@ -175,6 +177,20 @@ def test_a_bound_that_binds_is_named_with_what_it_leaves_short() -> None:
     (bound,) = found.bounds
     assert bound.startswith("at most 4 A from ")
     assert "GPUs short" in bound
+
+
+def test_a_plan_says_that_a_cache_of_unknown_size_bounds_nothing() -> None:
+    of = LinearCosts(replace(costs().shape, kv_tokens=None))
+    unsized = tuple(WorkerOption(each, of, TARGETS) for each in (Role.PREFILL, Role.DECODE))
+
+    found = planned(demand(paths([6.0] * 12), of=unsized))
+
+    said = "the size of their KV cache is not known: it bounds nothing here"
+    by_role = {each.role: "; ".join(each.reasons) for each in model(found).roles}
+    assert said in by_role[Role.DECODE]
+    assert said not in by_role[Role.PREFILL]
+    of_known = model(planned(demand(paths([6.0] * 12))))
+    assert not any(said in reason for each in of_known.roles for reason in each.reasons)
 
 
 def test_engines_that_bounds_take_away_are_not_called_unneeded() -> None:

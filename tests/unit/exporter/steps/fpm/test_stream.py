@@ -10,7 +10,7 @@ from disagg_exporter.attribution.cost_model.samples import Proxies, StepWork
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Method, Phase, Reason, Step, StepTotals, StreamKey, Use
 from disagg_exporter.steps.fpm.message import FpmMessage, FpmStream, Queued, Scheduled, decode
-from disagg_exporter.steps.rows import kind_of
+from disagg_exporter.steps.rows import kind_of, rows_of, steps_of
 from support.accounting import NodeAccounting
 from support.single_steps import read
 
@@ -56,6 +56,15 @@ def test_a_message_becomes_a_step_with_all_its_fields() -> None:
         totals=StepTotals((0, 0, 1, 0), (0, 0, 125 * MS, 0), 512, 8),
         decode_kv_tokens=32000,
     )
+
+
+def test_the_use_of_a_cache_of_unknown_size_is_unknown_unless_nothing_is_in_it() -> None:
+    done, idle = stream().ingest(0, message(decode=4), 0), stream().ingest(0, IDLE, 0)
+
+    assert done is not None
+    assert idle is not None
+    assert (done.kv_usage_ratio, idle.kv_usage_ratio) == (None, 0.0)
+    assert steps_of(rows_of([done, idle])) == [done, idle]
 
 
 def test_the_work_of_a_step_follows_from_its_message() -> None:
