@@ -71,6 +71,7 @@ class EngineIdentities:
             gpus=status.devices,
             gpu_names=tuple(names[gpu] for gpu in status.devices),
             build=self._build_of(status, launched),
+            ranks=status.page.ranks if launched is None and status.page is not None else 1,
         )
 
     def _build_of(self, status: EngineStatus, launched: Callable[[], str] | None) -> str:

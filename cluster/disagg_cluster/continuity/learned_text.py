@@ -34,6 +34,7 @@ class LearnedIdentity(Section):
 
     `role` is the configured one, empty where it is inferred. `build` is a digest of the command
     that an engine was started with, or, for an engine started by others, its version and a digest.
+    `ranks` are the data-parallel ranks on the page of such an engine: they may come and go.
     """
 
     engine: str
@@ -43,6 +44,7 @@ class LearnedIdentity(Section):
     gpus: tuple[str, ...]
     gpu_names: tuple[str, ...]
     build: str
+    ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True)

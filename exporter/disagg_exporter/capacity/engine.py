@@ -219,6 +219,7 @@ class PageCapacity:
             or before.running is None
             or page.running is None
             or page.kv_usage_ratio is None
+            or page.ranks != before.ranks
         ):
             self._window, self._waited_ns = LoadWindow(), 0
             return

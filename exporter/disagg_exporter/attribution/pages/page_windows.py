@@ -90,6 +90,8 @@ class PageWindows:
     ) -> WorkWindow | None:
         """Return the window since the previous page; None for the first page, or the same again.
 
+        A page of more or fewer data-parallel ranks than the previous one counts as the first.
+
         Also None while an engine that looks idle may be computing a prompt: the next window then
         begins where that rest began. `cpu_seconds` is the CPU time of the engine's processes so
         far, for `Method.PAGE_CPU`. `step_tokens` is the maximum tokens that each of its ranks
@@ -100,7 +102,8 @@ class PageWindows:
             return None
         self._latest = look
         self.shares.limit_steps(None if step_tokens is None else step_tokens * page.ranks)
-        if before is None or latest is None:
+        # What ranks that came or went had counted is not what was done in between.
+        if before is None or latest is None or before.page.ranks != page.ranks:
             self._before = look
             return None
         try:

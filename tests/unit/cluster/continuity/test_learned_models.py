@@ -9,7 +9,7 @@ import pytest
 
 from disagg_cluster.continuity.learned_models import KEEP_EVERY_NS, EngineIdentities
 from disagg_cluster.continuity.learned_text import MOST_ENGINES, decode_entry
-from disagg_exporter.model import EngineStatus, Role
+from disagg_exporter.model import EnginePage, EngineStatus, Role
 from support.learned import (
     DEVICES,
     FOUND,
@@ -43,6 +43,7 @@ OTHERS: list[tuple[EngineStatus, dict[str, Any]]] = [
     (FOUND, {"version": "0.33.0"}),
     (FOUND, {"model_name": "other"}),
     (FOUND, {"devices": ("GPU-1",)}),
+    (FOUND, {"page": EnginePage("vllm", 0, ranks=2)}),
 ]
 
 
@@ -65,6 +66,23 @@ def test_another_command_or_gpu_kind_inherits_nothing() -> None:
     assert not arguments.see(FOUND).learned(FOUND)
     (identity,) = left_by()
     assert identity.gpu_names == ("NVIDIA H200",)
+
+
+def test_a_found_engine_that_gets_another_rank_in_place_starts_with_nothing() -> None:
+    """Its sums are over all ranks: rates of fewer would say that it is full."""
+    node = LearningNode(left_by(FOUND)).see(FOUND)
+    wider = replace(FOUND, page=EnginePage("vllm", 0, ranks=2))
+
+    assert node.learned(FOUND) == LEARNED
+    assert not node.see(wider).learned(wider)
+    assert node.see(FOUND).learned(FOUND) == LEARNED
+
+
+def test_the_page_of_a_launched_engine_does_not_change_its_identity() -> None:
+    """Its command says how many ranks it has."""
+    paged = replace(STATUS, page=EnginePage("vllm", 0, ranks=2))
+
+    assert LearningNode(left_by(STATUS)).see(paged).learned(paged) == LEARNED
 
 
 def test_a_role_that_is_inferred_may_change() -> None:

@@ -121,6 +121,18 @@ def test_a_reset_counter_begins_a_new_minute() -> None:
     assert engine.paged.load is None
 
 
+def test_another_rank_begins_a_new_minute() -> None:
+    """What it had counted before it was shown is no load."""
+    engine = PagedEngine()
+    for _ in range(70):
+        engine.second(running=20, prefilled=600)
+
+    engine.page = replace(engine.page, ranks=2, computed_tokens_total=9e6)
+    engine.paged.ingest(replace(engine.page, t_ns=engine.page.t_ns + SECOND_NS), 71 * SECOND_NS)
+
+    assert engine.paged.load is None
+
+
 def test_without_a_page_there_is_no_load() -> None:
     engine = PagedEngine()
     for _ in range(70):

@@ -95,6 +95,20 @@ def test_after_a_pause_the_next_page_is_the_first() -> None:
     assert stretches.ingest(_page(2, 5, 5), Role.MIXED, Method.PAGE) is None
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_pages_of_different_numbers_of_ranks_give_no_window(ranks: int) -> None:
+    """What the ranks that came or went had counted is not what was done in between."""
+
+    def page(second: float, of: int) -> EnginePage:
+        return _page(second, 0, 1e6 * of, ranks=of)
+
+    stretches = PageWindows(lambda start, end: 1.0)
+    stretches.ingest(page(1, 2), Role.MIXED, Method.PAGE)
+
+    assert stretches.ingest(page(2, ranks), Role.MIXED, Method.PAGE) is None
+    assert stretches.ingest(page(3, ranks), Role.MIXED, Method.PAGE) is not None
+
+
 def test_steps_of_parallel_ranks_are_averaged_and_their_token_gaps_kept() -> None:
     """Two ranks that take 20 steps each in a second take 20 steps' time of the group."""
 
