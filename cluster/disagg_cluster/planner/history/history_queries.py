@@ -136,16 +136,23 @@ def _ends(source: SampleSource) -> str:
     reported = _sum(source.rate("disagg_request_ends_total", 'source="engine"'))
     # A disaggregated request also finishes at prefill and encode engines; count it once.
     finished = source.rate("disagg_engine_finished_requests_total", 'role=~"decode|mixed"')
-    models = source.of("disagg_engine_info")
-    places = source.of("disagg_gpu_assignment_info")
-    # One of each: an engine with two, on two pages or GPUs, would end the query for all clusters.
-    one = f"topk by ({by_engine}) (1, max by ({by_engine}"
+    models = f"timestamp({source.of('disagg_engine_info')})"
+    named, places = (
+        f"timestamp({source.of('disagg_gpu_assignment_info', *matchers)})"
+        for matchers in (('engine_namespace!=""',), ())
+    )
+    # One of each, from the page scraped last: an engine with two, on two pages or GPUs, would end
+    # the query for all clusters.
+    one = f"(topk by ({by_engine}) (1, max by ({by_engine}"
     joined = _sum(
         f"({finished})\n"
         f"* on ({by_engine}) group_left (model_name)\n"
-        f"  {one}, model_name) ({models}))\n"
+        f"  {one}, model_name) ({models})) ^ 0)\n"
         f"* on ({by_engine}) group_left (engine_namespace)\n"
-        f"  {one}, engine_namespace) ({places}))"
+        f"  {one}, engine_namespace) (\n"
+        f"    {named}\n"
+        f"    or on ({by_engine}) {places}\n"
+        f"  )) ^ 0)"
     )
     front = _sum(source.rate("disagg_request_ends_total", 'source="frontend"'))
     # Both are kept apart by a label, as `or` would drop the second.
