@@ -255,7 +255,7 @@ def work_of(stretches: Sequence[RecordStretch]) -> RecordColumns:
         paired=paired,
         waited=waiting[:-1] & waiting[1:],
         exact=~np.array([stretch.held_totals for stretch in stretches])[numbers]
-        | ends_known(rows, every_kind)[1:],
+        | ends_known(rows, every_kind, [0, *(seam + 1 for seam in seams)])[1:],
     )
 
 

@@ -5,7 +5,7 @@ A row has the fields of a `Step` and its totals. Implausibly large numbers are l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,9 @@ ELAPSED_TOTALS = _TOTALS[4:8]
 """Their total time, in the same order."""
 REST_OF_TOTALS = _TOTALS[8:]
 """The total prefill tokens, decode tokens and drops."""
+
+# So many decode steps, each followed by another, show whether an engine waits for them.
+_ENOUGH_DECODES = 16
 
 LARGEST = 2**60
 """Replaces anything larger: 36 years in nanoseconds. The sum of all kinds' totals still fits."""
@@ -85,15 +88,33 @@ def kinds_of(rows: Rows) -> NDArray[np.int64]:
     return kinds
 
 
-def ends_known(rows: Rows, kinds: NDArray[np.int64]) -> NDArray[np.bool_]:
+def ends_known(
+    rows: Rows, kinds: NDArray[np.int64], first: Sequence[int] = (0,)
+) -> NDArray[np.bool_]:
     """Return which steps of an engine that adds up held time have two known ends.
 
     Where such an engine did not wait for a step, its record is late by the launch of the next one.
     Of decode steps the plugin infers the end (accounting A2). Before the first, all is known.
+
+    If it did not wait for most of its decode steps that another follows, it is no faster than it
+    launches (a small model): every record is late by a launch, and the time between two is that of
+    a step.
+
+    Args:
+        rows: Records in order, of one stream or of several after one another.
+        kinds: The kinds of their steps.
+        first: Where each stream begins.
     """
-    known: NDArray[np.bool_] = kinds == wire.GENERATION
-    known |= rows["elapsed_ns"] >= wire.NO_WAIT_NS
+    waited, decodes = rows["elapsed_ns"] >= wire.NO_WAIT_NS, kinds == wire.GENERATION
+    known: NDArray[np.bool_] = decodes | waited
     known[1:] &= known[:-1].copy()
+    followed = np.zeros(len(rows), int)
+    followed[:-1] = decodes[:-1] & decodes[1:]
+    counts = np.add.reduceat(followed, first)
+    launches = counts >= _ENOUGH_DECODES
+    if launches.any():
+        launches &= 2 * np.add.reduceat(followed * waited, first) < counts
+        known |= np.repeat(launches, np.diff(first, append=len(rows)))
     return known
 
 

@@ -60,3 +60,38 @@ def test_ends_are_known_of_steps_that_were_waited_for_and_of_those_that_only_dec
     )
 
     assert ends_known(rows, kinds_of(rows)).tolist() == [True, True, False, False, True]
+
+
+def stream(decode_wait_ns: int, prompt_wait_ns: int, decodes: int = 20) -> list[Step]:
+    """Decode steps with a prompt after each ten."""
+    found = []
+    for number in range(decodes):
+        work = {"generation_requests": 2, "generation_tokens": 2}
+        found.append(Step(t_ns=0, elapsed_ns=decode_wait_ns, sequence=0, **work))
+        if number % 10 == 9:
+            prompt = {"context_requests": 1, "context_tokens": 9, "computed_tokens": 9}
+            found.append(Step(t_ns=0, elapsed_ns=prompt_wait_ns, sequence=0, **prompt))
+    return found
+
+
+def test_all_ends_are_known_of_an_engine_that_is_no_faster_than_it_launches() -> None:
+    rows = rows_of(stream(40_000, 40_000))
+
+    assert ends_known(rows, kinds_of(rows)).all()
+
+
+def test_a_few_decode_steps_do_not_show_that_an_engine_is_no_faster_than_it_launches() -> None:
+    rows = rows_of(stream(40_000, 40_000, decodes=10))
+
+    assert not ends_known(rows, kinds_of(rows)).all()
+
+
+def test_whether_an_engine_waits_is_judged_stream_by_stream() -> None:
+    small, large = stream(40_000, 40_000), stream(3_000_000, 40_000)
+    rows = rows_of([*small, *large, *small])
+
+    known = ends_known(rows, kinds_of(rows), [0, len(small), len(small) + len(large)])
+
+    assert known[: len(small)].all()
+    assert known[-len(small) :].all()
+    assert not known[len(small) : -len(small)].all()
