@@ -271,8 +271,8 @@ class StepCost:
     def _fit_anew(self) -> None:
         cells = self._cells.means()
         noise_ratio = max(_SPREAD * self._residual(), _LEAST_NOISE_RATIO)
-        widest = Table.of(cells, self._forms[-1])
         before = self._lines
+        widest = Table.of(cells, self._forms[-1], before)
         self._lines = best(widest, self._forms, before, noise_ratio, self._fits)
         if before is not None:
             self._usual_pace.rescale(widest.level(before), widest.level(self._lines))

@@ -29,6 +29,10 @@ _EXPERTS_TOKENS = (8.0, 64.0, 512.0)
 _ROUNDS = 10
 _LEAST_CELLS = 6
 _LEAST_GAIN = 1e-6
+# Errors are relative to a step's length, so that steps that seem to take no time would decide the
+# fit: a record was late, or several came at once. A step counts as at least this part of what the
+# lines known before say.
+_LEAST_LENGTH_RATIO = 0.5
 # Starting points: the part of the cells, fewest tokens first, assigned to reading.
 _ALL_FORMS_TURNS = 32
 _BEGINNINGS = (1.0, 0.25, 0.5, 0.625, 0.75, 0.875)
@@ -116,23 +120,33 @@ class Lines(NamedTuple):
 
 
 class Table:
-    """The data that the lines of one form are fitted to, as columns."""
+    """The data that the lines of one form are fitted to, as columns.
 
-    def __init__(self, form: Form, weights: Numbers, seconds: Numbers, columns: Columns) -> None:
+    A cell's `weights` are the number of its steps over the squared length that errors are relative
+    to.
+    """
+
+    def __init__(
+        self, form: Form, steps: Numbers, lengths: Numbers, seconds: Numbers, columns: Columns
+    ) -> None:
         self.form = form
-        self.weights = weights
         self.seconds = seconds
+        self.weights = steps / lengths**2
         self.computing, self.reading = columns
+        self._steps, self._lengths = steps, lengths
 
     @classmethod
-    def of(cls, cells: Sequence[SampleBin], form: Form) -> Table:
-        """Return the table of a form."""
+    def of(cls, cells: Sequence[SampleBin], form: Form, known: Lines | None = None) -> Table:
+        """Return the table of a form; `known` are the lines found before, in any of its terms."""
+        steps = np.array([weight for weight, _, _ in cells])
         seconds = np.array([seconds for _, _, seconds in cells])
-        # Errors are relative to the length of a step.
-        weights = np.array([weight for weight, _, _ in cells]) / seconds**2
         computing = np.array([form.computing(work) for _, work, _ in cells])
         reading = np.array([form.reading(work) for _, work, _ in cells])
-        return cls(form, weights, seconds, (computing, reading))
+        table = cls(form, steps, seconds, seconds, (computing, reading))
+        if known is None:
+            return table
+        least = _LEAST_LENGTH_RATIO * table.narrowed(known.form).prices(known)
+        return cls(form, steps, np.maximum(seconds, least), seconds, (computing, reading))
 
     def narrowed(self, form: Form) -> Table:
         """Return the table of a form whose terms are a subset of this one's."""
@@ -143,7 +157,7 @@ class Table:
             _kept(self.computing, (requests, beside)),
             _kept(self.reading, (requests, experts, beside)),
         )
-        return Table(form, self.weights, self.seconds, columns)
+        return Table(form, self._steps, self._lengths, self.seconds, columns)
 
     def reads(self, lines: Lines) -> Flags:
         """Return the cells in which the reading line is at least as long."""
@@ -162,8 +176,7 @@ class Table:
 
     def level(self, lines: Lines) -> float:
         """Return the seconds that any form's lines predict for the steps of all cells."""
-        steps = self.weights * self.seconds**2
-        return float(steps @ self.narrowed(lines.form).prices(lines))
+        return float(self._steps @ self.narrowed(lines.form).prices(lines))
 
 
 def best(

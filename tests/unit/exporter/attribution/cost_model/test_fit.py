@@ -51,6 +51,27 @@ def test_prices_are_fitted_when_only_one_line_ever_dominated() -> None:
     )
 
 
+def test_steps_that_seem_to_take_no_time_do_not_decide_the_fit() -> None:
+    """Records that came at once: a handful of steps of rare work, of a tenth of a millisecond."""
+    truth = Lines(Form(), (0.0004, 2.5e-5, 1e-9), (0.006, 1e-8, 5e-8))
+    cells, known = _cells(truth), None
+    none_long = [(1.0, StepWork(0, 0, n, n * 4000), 1e-4) for n in (3, 9, 33, 57)]
+
+    for turn in range(24):
+        known = best(
+            Table.of([*cells, *none_long] if turn > 5 else cells, FORMS[-1], known),
+            FORMS,
+            known,
+            noise_ratio=0.1,
+            turn=turn,
+        )
+
+    assert known is not None
+    assert [known.price(work) for work in _works()] == pytest.approx(
+        [truth.price(work) for work in _works()], rel=0.15
+    )
+
+
 @pytest.mark.parametrize(
     "truth",
     [
