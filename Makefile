@@ -94,7 +94,7 @@ run-cluster: $(RUNS) ## Run three simulated nodes with a network of their own, P
 # What the tests with real engines and a real router run them with.
 ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUTER_VENV)/bin/python
 
-# Prometheus and promtool need a quarter less CPU time if they collect garbage less often.
+# Prometheus and promtool need a fifth less CPU time if they collect garbage less often.
 TESTS = GOGC=400 $(ENGINES) $(BIN)/pytest -ra --durations=25 --durations-min=2
 HERE = not long and not vllm_long and not dynamo_long and not gpu
 # What is run beside the checks and the other unit tests, three parts at once: first integration tests, which

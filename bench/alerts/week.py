@@ -33,7 +33,9 @@ JUDGED = {
 
 def quiet_week(rule_files: list[Path], span: Span, seed: int, evaluation: str) -> dict[str, Any]:
     """Return the promtool test of the week; it fails if an alert was firing at any time."""
-    groups = [g["name"] for p in rule_files for g in yaml.safe_load(p.read_text())["groups"]]
+    groups = [
+        g["name"] for p in rule_files for g in yaml.load(p.read_text(), yaml.CSafeLoader)["groups"]
+    ]
     # A batch that fills its pool is a ticket; so is a first morning, with no day to compare with.
     usual = 'alertstate="firing",alertname!~"DisaggPool(AtCapacity|Filling)"'
     nothing = {

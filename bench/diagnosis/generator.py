@@ -46,7 +46,7 @@ class ScenarioFile:
 @cache
 def read_scenarios(path: Path = SCENARIOS) -> ScenarioFile:
     """Read the scenario file."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
     listed = {**content["kinds"], **content["cases"]}
     kinds = {name: {**content["deployment"], **own} for name, own in listed.items()}
     unknown = {str(own.get("like", name)) for name, own in kinds.items()} - KINDS.keys()

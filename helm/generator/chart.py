@@ -66,7 +66,7 @@ def _compact(dashboard: str) -> str:
 
 
 def _groups(path: Path) -> list[dict[str, Any]]:
-    return list(yaml.safe_load(_read(path))["groups"])
+    return list(yaml.load(_read(path), yaml.CSafeLoader)["groups"])
 
 
 def _rules_text(groups: list[dict[str, Any]]) -> str:

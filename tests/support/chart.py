@@ -36,7 +36,7 @@ def _chart() -> Chart:
 
 def values_of(case: str) -> dict[str, Any]:
     """Return the values of a value set."""
-    return dict(yaml.safe_load(CASES[case].read_text(encoding="utf-8")))
+    return dict(yaml.load(CASES[case].read_text(encoding="utf-8"), yaml.CSafeLoader))
 
 
 LAUNCH = [case for case in CASES if values_of(case).get("profile") == "launch"]
@@ -46,7 +46,7 @@ ATTACH = [case for case in CASES if case not in LAUNCH]
 @functools.cache
 def defaults() -> dict[str, Any]:
     """Return the content of values.yaml; not to be changed."""
-    return dict(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")))
+    return dict(yaml.load((CHART / "values.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader))
 
 
 def render(values: Mapping[str, Any], release: str = "rel") -> list[Manifest]:

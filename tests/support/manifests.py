@@ -26,7 +26,9 @@ _MERGE_KEYS = {
 
 def documents(path: Path) -> list[Manifest]:
     """Return the manifests of a file."""
-    return [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each]
+    return [
+        each for each in yaml.load_all(path.read_text(encoding="utf-8"), yaml.CSafeLoader) if each
+    ]
 
 
 def merged(base: Any, patch: Any, key: str = "") -> Any:

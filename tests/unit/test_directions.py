@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -185,17 +186,26 @@ def _modules(folder: Path) -> dict[str, Path]:
     }
 
 
+class _Content(NamedTuple):
+    """The imports and the classes of a file."""
+
+    imports: frozenset[str]
+    classes: tuple[str, ...]
+
+
 @cache
-def _imports(path: Path) -> frozenset[str]:
-    """Return all imports of a file; of `from a import b` both a and a.b, as b may be a module."""
-    found: set[str] = set()
+def _content(path: Path) -> _Content:
+    """Return what a file has; of `from a import b` both a and a.b, as b may be a module."""
+    imports, classes = set[str](), list[str]()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            imports.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found.add(node.module)
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-    return frozenset(found)
+            imports.add(node.module)
+            imports.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ClassDef):
+            classes.append(node.name)
+    return _Content(frozenset(imports), tuple(classes))
 
 
 def _folder(name: str, path: Path) -> str:
@@ -210,7 +220,7 @@ def _edges(package: Path) -> Iterator[tuple[str, str]]:
     """Return which module imports which, within a package."""
     modules = _modules(package)
     for name, path in modules.items():
-        yield from ((name, other) for other in _imports(path) if other in modules)
+        yield from ((name, other) for other in _content(path).imports if other in modules)
 
 
 def _leaves(package: Path) -> dict[str, list[Path]]:
@@ -227,7 +237,7 @@ def test_the_exporter_never_imports_the_cluster() -> None:
     guilty = [
         name
         for name, path in _modules(EXPORTER).items()
-        if any(other.split(".")[0] == "disagg_cluster" for other in _imports(path))
+        if any(other.split(".")[0] == "disagg_cluster" for other in _content(path).imports)
     ]
 
     assert guilty == []
@@ -295,9 +305,8 @@ def test_a_class_name_is_used_once_in_the_distribution() -> None:
     places = defaultdict(list)
     for package in PACKAGES:
         for name, path in _modules(package).items():
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ClassDef):
-                    places[node.name].append(name)
+            for each in _content(path).classes:
+                places[each].append(name)
 
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
@@ -347,7 +356,7 @@ def test_each_edge_library_is_imported_only_by_its_allowed_modules(library: str)
     users = set()
     for package in PACKAGES:
         for path in _modules(package).values():
-            if any(name.split(".")[0] == library for name in _imports(path)):
+            if any(name.split(".")[0] == library for name in _content(path).imports):
                 inside = path.relative_to(package)
                 top = inside.parts[0]
                 users.add(top if top in ("cli", "inside_engine") else str(inside))
