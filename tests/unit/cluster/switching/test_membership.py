@@ -171,12 +171,19 @@ def test_a_change_is_made_at_once_while_the_router_refuses_another() -> None:
     kept = Kept()
     kept.router.refused, kept.desired = {"a"}, [A]
 
+    async def asked(times: int) -> None:
+        while kept.router.said.count("+a") < times:
+            await asyncio.sleep(0.01)
+
     async def run() -> None:
         running = asyncio.create_task(kept.membership.run())
-        await asyncio.sleep(0.7)
+        async with asyncio.timeout(30):
+            await asked(3)
         kept.desired, kept.router.said = [A, B], []
         kept.membership.check_now()
-        await asyncio.sleep(0.5)
+        # Not after 0.8 s and 1.6 s more, whose turn it was.
+        async with asyncio.timeout(1.5):
+            await asked(2)
         running.cancel()
 
     asyncio.run(run())
