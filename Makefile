@@ -112,6 +112,7 @@ test: $(READY) vllm-environment router-environment ## Everything CI runs, real P
 	@rm -rf $(LOGS); mkdir -p $(addprefix $(LOGS)/,$(sort $(dir $(BESIDE))))
 	@printf '%s\n' $(patsubst %,'%',$(BESIDE)) | xargs -P 3 -I PART sh -c \
 		'$(TESTS) -m "$(HERE)" tests/PART* > "$(LOGS)/PART.log" 2>&1' & beside=$$!; \
+	trap 'kill $$beside' INT; \
 	make --no-print-directory lint types docs-check && \
 		$(TESTS) -m "$(HERE)" --ignore tests/unit/cluster tests/unit; failed=$$?; \
 	wait $$beside || failed=1; \
