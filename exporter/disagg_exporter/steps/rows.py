@@ -108,6 +108,8 @@ def ends_known(
     waited, decodes = rows["elapsed_ns"] >= wire.NO_WAIT_NS, kinds == wire.GENERATION
     known: NDArray[np.bool_] = decodes | waited
     known[1:] &= known[:-1].copy()
+    if len(rows) < _ENOUGH_DECODES:
+        return known
     followed = np.zeros(len(rows), int)
     followed[:-1] = decodes[:-1] & decodes[1:]
     counts = np.add.reduceat(followed, first)

@@ -62,6 +62,12 @@ def test_ends_are_known_of_steps_that_were_waited_for_and_of_those_that_only_dec
     assert ends_known(rows, kinds_of(rows)).tolist() == [True, True, False, False, True]
 
 
+def test_without_steps_there_are_no_ends() -> None:
+    rows = rows_of([])
+
+    assert not len(ends_known(rows, kinds_of(rows)))
+
+
 def stream(decode_wait_ns: int, prompt_wait_ns: int, decodes: int = 20) -> list[Step]:
     """Decode steps with a prompt after each ten."""
     found = []
