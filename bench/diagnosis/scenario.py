@@ -20,7 +20,7 @@ REPORTING = Reporting(
     sweep_seconds=5.0,
     wall_offset_seconds=WALL_OFFSET_SECONDS,
 )
-_QUIET = replace(REPORTING, heartbeat_seconds=None, page_seconds=None, sweep_seconds=None)
+_QUIET = replace(REPORTING, engines=False, sweep_seconds=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,12 @@ class EngineProcess:
         self._queue = queue
         self._gpus = gpus
         self._single_steps = reporting.single_steps
+        self._reports = reporting.engines
         self._listener = listener
-        queue.every(reporting.heartbeat_seconds, self.telemetry.beat, over=self._dead)
-        queue.every(reporting.page_seconds, self._show_page, over=self._dead)
+        if self._reports:
+            queue.at(queue.now_ns, self.telemetry.hello)
+            queue.every(reporting.heartbeat_seconds, self.telemetry.beat, over=self._dead)
+            queue.every(reporting.page_seconds, self._show_page, over=self._dead)
 
     def submit(self, sequence: Sequence) -> None:
         """Accept a request."""
@@ -170,7 +173,7 @@ class EngineProcess:
             self._listener.wants_kv(self, sequence)
         if run is not None:
             self._await(run)
-        else:
+        elif self._reports:
             self.telemetry.report_state(self.scheduler.state())
 
     def _await(self, run: StepRun) -> None:
@@ -190,7 +193,8 @@ class EngineProcess:
         if run is None or outcome is None:
             return
         self._gpus.work(outcome.elapsed_ns, run.price)
-        self.telemetry.step(outcome, self.scheduler.state())
+        if self._reports:
+            self.telemetry.step(outcome, self.scheduler.state())
         for sequence in outcome.started:
             self._listener.started(self, sequence)
         for sequence in outcome.finished:

@@ -80,9 +80,11 @@ class Reporting:
     """What is reported, and how often; None for never.
 
     Without `single_steps`, consecutive equal decode steps are reported as one record: the same
-    seconds and tokens with fewer records, for long simulations.
+    seconds and tokens with fewer records, for long simulations. Without `engines` these report
+    nothing at all, for simulations of which only the requests are of interest.
     """
 
+    engines: bool = True
     single_steps: bool = True
     heartbeat_seconds: float | None = 1.0
     page_seconds: float | None = 1.0

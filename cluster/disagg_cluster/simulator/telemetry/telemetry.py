@@ -61,7 +61,7 @@ _NS = 1_000_000_000
 
 
 class Telemetry:
-    """One process's plugin, with its socket, and its page. It sends a hello when created.
+    """One process's plugin, with its socket, and its page.
 
     `report_ns` pass from the end of a step until the API server knows and the plugin sends it.
     `state` returns the current state of its scheduler: the API server always knows the requests it
@@ -89,7 +89,6 @@ class Telemetry:
         self._page = Page(self._facts, self.counters)
         self._latest = SchedulerState()
         self._dead = False
-        queue.at(queue.now_ns, self._hello)
 
     def step(self, outcome: Outcome, state: SchedulerState) -> None:
         """Count and report steps that have ended as soon as the API server knows of them."""
@@ -107,6 +106,10 @@ class Telemetry:
         self._latest = state
         t_ns = self._queue.now_ns + self.report_ns
         self._queue.at(t_ns, partial(self._send_state, state))
+
+    def hello(self) -> ControlMessage | None:
+        """Send the first message of the connection."""
+        return self.link.send(self._emitter.hello(self._queue.now_ns))
 
     def beat(self) -> ControlMessage | None:
         """Send a heartbeat."""
@@ -134,9 +137,6 @@ class Telemetry:
         """End: what is written to the socket arrives, what is not reported yet never will be."""
         self._dead = True
         self.link.close()
-
-    def _hello(self) -> ControlMessage | None:
-        return self.link.send(self._emitter.hello(self._queue.now_ns))
 
     def _report(self, outcome: Outcome, state: SchedulerState) -> ControlMessage | None:
         if self._dead:
