@@ -79,6 +79,9 @@ class _Done(NamedTuple):
         )
 
 
+_NOTHING_DONE = _Done()
+
+
 @dataclass(frozen=True, slots=True)
 class ForeignProcess:
     """A foreign process on a GPU: its share of the SMs' time, and its memory."""
@@ -115,7 +118,7 @@ class GpuGroup:
         self._gpu = gpu
         self._start_ns = now_ns
         self._seen_ns = now_ns
-        self._gpus = {uuid: _GroupedGpu(uuid, _Done(), _Done()) for uuid in uuids}
+        self._gpus = {uuid: _GroupedGpu(uuid, _NOTHING_DONE, _NOTHING_DONE) for uuid in uuids}
         self._moved_bytes = dict.fromkeys(Direction, 0)
 
     @property
@@ -149,8 +152,13 @@ class GpuGroup:
     def work(self, busy_ns: int, price: Price) -> None:
         """Add steps that have ended."""
         self.busy_ns += busy_ns
+        before, clock_ratio, after = None, 1.0, _NOTHING_DONE
         for each in self._gpus.values():
-            each.done = self._after(each, busy_ns, price)
+            # GPUs that were always alike share their totals.
+            if each.done is not before or each.clock_ratio != clock_ratio:
+                before, clock_ratio = each.done, each.clock_ratio
+                after = self._after(each, busy_ns, price)
+            each.done = after
 
     def read(self, now_ns: int, under_way_ns: int, price: Price) -> list[DeviceReading]:
         """Return the driver's readings now; `under_way_ns` of work at `price` is not added yet.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from disagg_cluster.simulator.engine.kv_cache import Holding, KvCache
 from disagg_cluster.simulator.engine.roofline import BatchWork
@@ -95,8 +96,7 @@ class SchedulerLimits:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerState:
+class SchedulerState(NamedTuple):
     """The current requests in an engine; `deferred` wait for their KV, `waiting` for room."""
 
     running: int = 0
@@ -126,15 +126,16 @@ class StepBatch:
 
     def enter(self, sequence: Sequence, tokens: int) -> None:
         """Add a request that computes its next `tokens` tokens."""
-        if tokens == 1 == sequence.missing:
+        if tokens == 1 == sequence.tokens - sequence.computed:
             self.writing.append(sequence)
-            self.starting += not sequence.written
+            self.starting += sequence.tokens == sequence.prompt_tokens
         else:
             self.context.append((sequence, tokens))
 
     def everyone(self) -> Iterator[Sequence]:
         """Yield all requests in it."""
-        yield from (sequence for sequence, _ in self.context)
+        for sequence, _ in self.context:
+            yield sequence
         yield from self.writing
 
     def work(self, later_steps: float = 0.0) -> BatchWork:
@@ -145,11 +146,11 @@ class StepBatch:
             pairs += chunk * sequence.computed + chunk * (chunk + 1) // 2
         writers = len(self.writing)
         return BatchWork(
-            context_tokens=sum(chunk for _, chunk in self.context),
-            context_pairs=pairs,
-            context_kv_tokens=kv_tokens,
-            writers=writers,
-            writers_kv_tokens=sum(s.tokens for s in self.writing) + writers * later_steps,
+            sum([chunk for _, chunk in self.context]),
+            pairs,
+            kv_tokens,
+            writers,
+            sum([s.tokens for s in self.writing]) + writers * later_steps,
         )
 
 
@@ -199,8 +200,7 @@ def apply(
     first_ns = ended_ns - (count - 1) * period_ns
     for sequence, tokens in batch.context:
         _compute(sequence, tokens, first_ns, outcome)
-    for sequence in batch.writing:
-        _compute(sequence, 1, first_ns, outcome)
+    _write(batch.writing, first_ns, outcome)
     if count > 1:
         _repeat(batch.writing, cache, count - 1, ended_ns)
         later = (count - 1) * len(batch.writing)
@@ -208,7 +208,9 @@ def apply(
     for sequence in outcome.started:
         if sequence.prefix is not None and not sequence.aborted:
             cache.publish(sequence.prefix.identity, sequence.holding, sequence.prefix.tokens)
-    outcome.finished = [s for s in batch.everyone() if not (s.left or s.aborted)]
+    outcome.finished = [
+        s for s in batch.everyone() if s.tokens == s.prompt_tokens + s.max_tokens and not s.aborted
+    ]
     return outcome
 
 
@@ -229,6 +231,25 @@ def _compute(sequence: Sequence, tokens: int, ended_ns: int, outcome: Outcome) -
         outcome.gaps[gap_ns] = outcome.gaps.get(gap_ns, 0) + 1
     sequence.tokens += 1
     sequence.last_token_ns = ended_ns
+
+
+def _write(writing: Collection[Sequence], ended_ns: int, outcome: Outcome) -> None:
+    """Have each request compute its last token, and so generate the next."""
+    gaps, generating = outcome.gaps, 0
+    for sequence in writing:
+        generating += sequence.tokens != sequence.prompt_tokens
+        if sequence.first_token_ns is None:
+            _start(sequence, ended_ns, outcome)
+        else:
+            gap_ns = ended_ns - sequence.last_token_ns
+            gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
+        sequence.computed += 1
+        sequence.tokens += 1
+        sequence.last_token_ns = ended_ns
+    outcome.generation_requests += generating
+    outcome.generation_tokens += generating
+    outcome.context_requests += len(writing) - generating
+    outcome.context_tokens += len(writing) - generating
 
 
 def _start(sequence: Sequence, ended_ns: int, outcome: Outcome) -> None:

@@ -187,7 +187,7 @@ class Engine:
         """Return how many consecutive steps will be the same."""
         if not batch.repeatable:
             return 1
-        count = min(self._longest_run, min(sequence.left for sequence in batch.writing))
+        count = min(self._longest_run, min([sequence.left for sequence in batch.writing]))
         cache = self.scheduler.cache
         if count > 1 and not cache.always_fits(len(batch.writing), count):
             growing = [(sequence.holding, sequence.computed) for sequence in batch.writing]

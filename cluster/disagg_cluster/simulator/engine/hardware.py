@@ -70,6 +70,8 @@ class Model:
 
     def weight_bytes_read(self, tokens: int) -> float:
         """Return the weight bytes that a step over `tokens` tokens reads, experts at random."""
+        if not self.expert_weight_bytes:
+            return self.dense_weight_bytes
         chosen = self.experts_chosen(tokens) / self.experts
         return self.dense_weight_bytes + self.expert_weight_bytes * chosen
 

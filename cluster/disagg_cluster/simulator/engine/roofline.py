@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from disagg_cluster.simulator.engine.hardware import Gpu, Model
 from disagg_cluster.simulator.engine.links import LinkError
@@ -28,8 +28,7 @@ CORNER = 1.7
 _FA2_MIXED_FACTOR_PER_HEAD = 0.35
 
 
-@dataclass(frozen=True, slots=True)
-class BatchWork:
+class BatchWork(NamedTuple):
     """The work of one step.
 
     `context_tokens` are computed in bulk; they attend to `context_pairs` (token, earlier token)
@@ -45,8 +44,7 @@ class BatchWork:
     writers_kv_tokens: float = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(NamedTuple):
     """Duration of one step, and its utilization of the peaks of arithmetic and memory."""
 
     seconds: float

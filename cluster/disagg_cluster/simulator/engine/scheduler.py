@@ -118,16 +118,17 @@ class Scheduler:
 
     def _continue_running(self, batch: StepBatch) -> int:
         budget = self.limits.step_tokens
-        running = self.running
-        index = 0
-        while index < len(running) and budget:
-            sequence = running[index]
-            tokens = min(sequence.tokens - sequence.computed, budget)
-            if not self._make_room(sequence, sequence.computed + tokens, batch):
+        hold, enter = self.cache.hold, batch.enter
+        # Those that are preempted on the way are the last ones, which it has not come to.
+        for sequence in self.running:
+            if not budget:
                 break
-            batch.enter(sequence, tokens)
+            tokens = min(sequence.tokens - sequence.computed, budget)
+            until = sequence.computed + tokens
+            if not (hold(sequence.holding, until) or self._make_room(sequence, until, batch)):
+                break
+            enter(sequence, tokens)
             budget -= tokens
-            index += 1
         return budget
 
     def _make_room(self, sequence: Sequence, tokens: int, batch: StepBatch) -> bool:

@@ -39,6 +39,8 @@ class Grid:
 
     def at(self, *point: float) -> float:
         """Return the value there."""
+        if len(point) == 2 == len(self.axes):
+            return self._at_two(*point)
         corners = [(0, 1.0)]
         for axis, stride, place in zip(self.axes, self._strides, point, strict=True):
             low, high, part = _between(axis, place)
@@ -51,7 +53,20 @@ class Grid:
             else:
                 corners = [(start + low * stride, weight) for start, weight in corners]
         values = self._values
-        return sum(values[index] * weight for index, weight in corners)
+        return sum([values[index] * weight for index, weight in corners])
+
+    def _at_two(self, first: float, second: float) -> float:
+        """Return the value of a function of two: the same, and most of the parts are such."""
+        low, high, part = _between(self.axes[0], first)
+        left, right, share = _between(self.axes[1], second)
+        values, stride = self._values, self._strides[0]
+        low, high = low * stride, high * stride
+        return (
+            values[low + left] * ((1.0 - part) * (1.0 - share))
+            + values[low + right] * ((1.0 - part) * share)
+            + values[high + left] * (part * (1.0 - share))
+            + values[high + right] * (part * share)
+        )
 
 
 def _between(axis: Sequence[float], place: float) -> tuple[int, int, float]:
@@ -60,9 +75,8 @@ def _between(axis: Sequence[float], place: float) -> tuple[int, int, float]:
         return 0, 0, 0.0
     low, high = bisect_right(axis, place) - 1, len(axis) - 1
     if low < high:
-        high = low + 1
-    elif place == axis[high]:
+        return low, low + 1, (place - axis[low]) / (axis[low + 1] - axis[low])
+    if place == axis[high]:
         return high, high, 0.0
-    else:
-        low = min(max(bisect_right(axis, axis[high] / 2) - 1, 0), high - 1)
+    low = min(max(bisect_right(axis, axis[high] / 2) - 1, 0), high - 1)
     return low, high, (place - axis[low]) / (axis[high] - axis[low])

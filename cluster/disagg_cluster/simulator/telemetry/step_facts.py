@@ -13,11 +13,11 @@ from disagg_exporter.inside_engine.disagg_steps.counting import Facts
 def facts_of(outcome: Outcome, state: SchedulerState) -> Facts:
     """Return the facts of ended steps; several at once as if they were one long step."""
     return Facts(
-        elapsed_ns=outcome.elapsed_ns,
-        context_requests=outcome.context_requests,
-        context_tokens=outcome.context_tokens,
-        generation_requests=outcome.generation_requests,
-        generation_tokens=outcome.generation_tokens * outcome.count,
+        outcome.elapsed_ns,
+        outcome.context_requests,
+        outcome.context_tokens,
+        outcome.generation_requests,
+        outcome.generation_tokens * outcome.count,
         computed_tokens=outcome.computed_tokens,
         cached_tokens=outcome.cached_tokens,
         external_tokens=outcome.external_tokens,

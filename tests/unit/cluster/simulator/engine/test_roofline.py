@@ -81,7 +81,7 @@ def test_a_mixed_step_costs_more_under_flash_attention_2() -> None:
     reading = 128 * 1500 * QWEN3_32B.kv_bytes_per_token / (1.792e12 * 0.8)
     assert extra[3] == 0.0
     assert extra[2] == pytest.approx((0.35 * 8 - 1) * reading)
-    alone = replace(both, context_tokens=0, context_pairs=0, context_kv_tokens=0)
+    alone = both._replace(context_tokens=0, context_pairs=0, context_kv_tokens=0)
     assert Roofline(RTX_PRO_6000, QWEN3_32B).mixed_seconds(alone) == 0.0
 
 

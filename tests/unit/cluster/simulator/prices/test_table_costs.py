@@ -49,7 +49,7 @@ def writing(requests: int, read: int) -> BatchWork:
 
 
 def both(first: BatchWork, second: BatchWork) -> BatchWork:
-    return replace(first, writers=second.writers, writers_kv_tokens=second.writers_kv_tokens)
+    return first._replace(writers=second.writers, writers_kv_tokens=second.writers_kv_tokens)
 
 
 def test_a_step_is_the_sum_of_its_parts() -> None:
