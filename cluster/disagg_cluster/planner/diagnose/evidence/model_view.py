@@ -18,7 +18,6 @@ from disagg_cluster.planner.diagnose.evidence.fleet import FleetEngine
 from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import (
-    Shift,
     block_means,
     block_sums,
     recent_mean,
@@ -73,16 +72,9 @@ class ModelView:
     def changed(self, name: str, rows: Rows) -> Changed:
         """The change of one observation, for some of the engines."""
         whole, chosen = self.changes.of(name), self.fleet_rows[rows]
-        shift = whole.shift
         return Changed(
             whole.levels[chosen],
-            Shift(
-                shift.after[chosen],
-                shift.before[chosen],
-                shift.deviation[chosen],
-                shift.z[chosen],
-                shift.onset[chosen],
-            ),
+            whole.shift.of(chosen),
             whole.apart[chosen],
             whole.apart_z[chosen],
         )

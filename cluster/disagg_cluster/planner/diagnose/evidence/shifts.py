@@ -102,16 +102,27 @@ class Shift:
         """By how much the level changed; 0 without a past."""
         return np.nan_to_num(self.after - self.before)
 
+    def of(self, rows: slice | NDArray[np.intp]) -> Shift:
+        """The shift of some of the engines."""
+        return Shift(
+            self.after[rows],
+            self.before[rows],
+            self.deviation[rows],
+            self.z[rows],
+            self.onset[rows],
+        )
 
-def shift_of(levels: Floats, least_deviation: Floats | float = 0.0) -> Shift:
+
+def shift_of(levels: Floats, least_deviation: Floats | float = 0.0, kinds: int = 1) -> Shift:
     """Find the change that persists now, if any: the split of the blocks with the largest z.
 
     (A likelihood ratio for one change that persists; Page 1954.) The last two blocks must both be
     past the midpoint of the change: a change that is over explains nothing now. `least_deviation`
-    is the standard deviation of a block by chance alone, however calm the past was.
+    is the standard deviation of a block by chance alone, however calm the past was. The rows may be
+    those of several `kinds` of ratios, one kind after the other.
     """
     rows, blocks = levels.shape
-    deviation = np.maximum(_deviations(levels, least_deviation), least_deviation)
+    deviation = np.maximum(_deviations(levels, least_deviation, kinds), least_deviation)
     last = _last_levels(levels, LEAST_AFTER)
     nothing = np.full(rows, blocks, dtype=np.intp)
     if blocks < LEAST_BEFORE + LEAST_AFTER:
@@ -208,12 +219,12 @@ def peer_z(
         # The median of a large group hardly depends on the engine itself.
         is_large = rows.shape[1] > _MANY_PEERS
         held = now if usual is None else usual[rows]
-        rest = held[:, None] if is_large else held[:, _all_but_one(rows.shape[1])]
+        rest = held[:, None] if is_large else _of_others(held)
         others = known_median(rest)
         spread = _spread(rest, others)
         noise = error[rows]
         if not is_large:
-            noise = np.hypot(noise, _median_error(noise[:, _all_but_one(rows.shape[1])], rest))
+            noise = np.hypot(noise, _median_error(_of_others(noise), rest))
         difference = np.nan_to_num(now - others)
         apart[rows] = difference
         z[rows] = np.nan_to_num(difference / np.hypot(spread, noise))
@@ -240,6 +251,11 @@ def _median_error(noises: Floats, values: Floats) -> Floats:
     return np.asarray(np.where(counts > 2, _MEDIAN_OVER_MEAN, 1.0) * np.sqrt(squares) / counts)
 
 
+def _of_others(values: Floats) -> Floats:
+    """For each engine of each group, the values of its peers."""
+    return np.take(values, _all_but_one(values.shape[1]), axis=1)
+
+
 @cache
 def _all_but_one(count: int) -> NDArray[np.intp]:
     """For each number, a row of all others."""
@@ -255,8 +271,8 @@ def _spread(values: Floats, middles: Floats) -> Floats:
     return np.asarray(np.sqrt((weight * own**2 + usual) / (weight + _PRIOR_PEERS)))
 
 
-def _deviations(levels: Floats, by_chance: Floats | float) -> Floats:
-    """Standard deviation between blocks of each row, shrunk to the median of all rows.
+def _deviations(levels: Floats, by_chance: Floats | float, kinds: int) -> Floats:
+    """Standard deviation between blocks of each row, shrunk to the median of all rows of a kind.
 
     Where the deviation by chance is given for each row, the multiple of it is what is shrunk.
     """
@@ -265,8 +281,8 @@ def _deviations(levels: Floats, by_chance: Floats | float) -> Floats:
     steps = np.abs(np.diff(levels, axis=1))
     counts = np.isfinite(steps).sum(axis=1).astype(np.float64)
     own = _MAD_TO_DEVIATION / np.sqrt(2) * known_median(steps)
-    usual = own[np.isfinite(own)]
-    prior = float(np.median(usual)) if len(usual) else 0.3
+    usual = known_median(own.reshape(kinds, -1))
+    prior = np.repeat(np.where(np.isfinite(usual), usual, 0.3), len(own) // kinds)
     own = np.where(np.isfinite(own), own, prior)
     shrunk = (counts * own**2 + _PRIOR_BLOCKS * prior**2) / (counts + _PRIOR_BLOCKS)
     return np.asarray(np.maximum(scale * np.sqrt(shrunk), _LEAST_DEVIATION))
