@@ -119,21 +119,33 @@ class Lines(NamedTuple):
         return Lines(form, self.computing + none, self.reading + none)
 
 
+_FitKey = tuple[Form, bool, bytes]
+"""The form of a line, whether it is the reading one, and the cells that it is fitted to."""
+
+
 class Table:
     """The data that the lines of one form are fitted to, as columns.
 
     A cell's `weights` are the number of its steps over the squared length that errors are relative
-    to.
+    to. `fits` are the lines fitted so far, of all forms: forms share terms, and the assignments of
+    cells to lines recur.
     """
 
     def __init__(
-        self, form: Form, steps: Numbers, lengths: Numbers, seconds: Numbers, columns: Columns
+        self,
+        form: Form,
+        steps: Numbers,
+        lengths: Numbers,
+        seconds: Numbers,
+        columns: Columns,
+        fits: dict[_FitKey, tuple[float, ...]] | None = None,
     ) -> None:
         self.form = form
         self.seconds = seconds
         self.weights = steps / lengths**2
         self.computing, self.reading = columns
         self._steps, self._lengths = steps, lengths
+        self._fits = {} if fits is None else fits
 
     @classmethod
     def of(cls, cells: Sequence[SampleBin], form: Form, known: Lines | None = None) -> Table:
@@ -157,7 +169,25 @@ class Table:
             _kept(self.computing, (requests, beside)),
             _kept(self.reading, (requests, experts, beside)),
         )
-        return Table(form, self._steps, self._lengths, self.seconds, columns)
+        return Table(form, self._steps, self._lengths, self.seconds, columns, self._fits)
+
+    def fit_computing(self, cells: Flags) -> tuple[float, ...]:
+        """Return the least squares of the computing line over these cells."""
+        # It has no terms of experts.
+        terms = self.form._replace(experts=False)
+        return self._fit((terms, False, cells.tobytes()), self.computing, cells)
+
+    def fit_reading(self, cells: Flags) -> tuple[float, ...]:
+        """Return the least squares of the reading line over these cells."""
+        return self._fit((self.form, True, cells.tobytes()), self.reading, cells)
+
+    def _fit(self, key: _FitKey, columns: Numbers, cells: Flags) -> tuple[float, ...]:
+        fitted = self._fits.get(key)
+        if fitted is None:
+            weighted = columns.T * (self.weights * cells)
+            fitted = tuple(solve(weighted @ columns, weighted @ self.seconds).tolist())
+            self._fits[key] = fitted
+        return fitted
 
     def reads(self, lines: Lines) -> Flags:
         """Return the cells in which the reading line is at least as long."""
@@ -249,12 +279,7 @@ def _fit(table: Table, reads: Flags, before: Lines) -> Lines:
     """Fit each line to its steps; a line with too few stays unchanged."""
     computing, reading = before.computing, before.reading
     if np.count_nonzero(~reads) >= _LEAST_CELLS:
-        computing = _least_squares(table.computing, table.seconds, table.weights * ~reads)
+        computing = table.fit_computing(~reads)
     if np.count_nonzero(reads) >= _LEAST_CELLS or not reading:
-        reading = _least_squares(table.reading, table.seconds, table.weights * reads)
+        reading = table.fit_reading(reads)
     return Lines(table.form, computing, reading)
-
-
-def _least_squares(columns: Numbers, seconds: Numbers, weights: Numbers) -> tuple[float, ...]:
-    weighted = columns.T * weights
-    return tuple(solve(weighted @ columns, weighted @ seconds).tolist())

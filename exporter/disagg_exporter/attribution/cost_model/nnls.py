@@ -7,6 +7,8 @@ a small square matrix, however many observations it has.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -26,14 +28,16 @@ def solve(gram: ArrayLike, moments: ArrayLike) -> Numbers:
     one, so their units do not matter.
     """
     g, h, scale = _scaled(np.asarray(gram, np.float64), np.asarray(moments, np.float64))
-    seen = scale > 0
     least_gain = _TINY * max(np.abs(h).max(initial=0.0), 0.0)
+    unseen = scale == 0
     x, free = np.zeros(len(h)), np.zeros(len(h), np.bool_)
     for _ in range(3 * len(h)):
-        gains = np.where(seen & ~free, h - g @ x, 0.0)
-        if not len(gains) or gains.max() <= least_gain:
+        gains = h - g @ x
+        gains[free | unseen] = 0.0
+        best = gains.argmax()
+        if gains[best] <= least_gain:
             break
-        free[gains.argmax()] = True
+        free[best] = True
         _settle(g, h, x, free)
     return x * scale
 
@@ -63,15 +67,21 @@ def _scaled(grams: Numbers, moments: Numbers) -> tuple[Numbers, Numbers, Numbers
     squares = grams.diagonal(axis1=-2, axis2=-1)
     seen = squares > _UNSEEN
     scale = np.where(seen, 1 / np.sqrt(np.where(seen, squares, 1.0)), 0.0)
-    ridge = _RIDGE * np.eye(squares.shape[-1])
-    return grams * scale[..., :, None] * scale[..., None, :] + ridge, moments * scale, scale
+    scaled = grams * scale[..., :, None] * scale[..., None, :] + _ridge(squares.shape[-1])
+    return scaled, moments * scale, scale
+
+
+@cache
+def _ridge(unknowns: int) -> Numbers:
+    ridge: Numbers = _RIDGE * np.eye(unknowns)
+    return ridge
 
 
 def _settle(g: Numbers, h: Numbers, x: Numbers, free: NDArray[np.bool_]) -> None:
     """Move x to the optimum of the free unknowns, binding those that would go below 0."""
     while free.any():
         at = np.flatnonzero(free)
-        unbounded = np.linalg.solve(g[np.ix_(at, at)], h[at])
+        unbounded = np.linalg.solve(g[at[:, None], at], h[at])
         if unbounded.min() > 0:
             x[at] = unbounded
             return
