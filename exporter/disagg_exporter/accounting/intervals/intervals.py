@@ -51,7 +51,8 @@ class Intervals:
     @property
     def lengths_ns(self) -> Ints:
         """The length of each interval."""
-        return np.diff(self.edges_ns)
+        lengths_ns: Ints = self.edges_ns[1:] - self.edges_ns[:-1]
+        return lengths_ns
 
     @property
     def busy(self) -> Flags:
@@ -115,11 +116,18 @@ def _why_idle(
     # There are few distinct cases: they are numbered, timeline by timeline, and judged once each.
     cases = np.zeros(len(idle), np.int64)
     for timeline in reasons:
-        _, cases = np.unique(cases * (len(REASONS) + 1) + timeline[idle], return_inverse=True)
-    _, first, cases = np.unique(cases, return_index=True, return_inverse=True)
-    judged = [_best_reason(engines, names, reasons[:, idle[place]]) for place in first]
-    why[idle] = np.array([CODES[reason] for reason in judged], np.int64)[cases]
+        cases = _renumbered(cases * (len(REASONS) + 1) + timeline[idle] - _UNKNOWN)
+    places = np.zeros(cases.max(initial=-1) + 1, np.int64)
+    places[cases] = idle
+    judged = [CODES[_best_reason(engines, names, reasons[:, place])] for place in places]
+    why[idle] = np.array(judged, np.int64)[cases]
     return why
+
+
+def _renumbered(cases: Ints) -> Ints:
+    """Return small numbers with the same distinctions, counted from 0 without gaps."""
+    numbers: Ints = np.cumsum(np.bincount(cases) > 0) - 1
+    return numbers[cases]
 
 
 def _best_reason(engines: Mapping[str, Assignment], names: Sequence[str], codes: Ints) -> Reason:
