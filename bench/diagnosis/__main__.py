@@ -16,6 +16,8 @@ from bench.diagnosis.play import Played, play
 from bench.diagnosis.score import Scored, describe, is_engine_right, said_of, score
 from bench.diagnosis.table import finish_bench
 
+from disagg_cluster.host.garbage import rarely_collected
+
 _PROGRESS_EVERY = 25
 
 
@@ -33,7 +35,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _play(name: tuple[str, str]) -> Played:
-    return play(draw_scenario(read_scenarios(), *name))
+    with rarely_collected():
+        return play(draw_scenario(read_scenarios(), *name))
 
 
 def _names(options: argparse.Namespace) -> Iterator[tuple[str, str]]:

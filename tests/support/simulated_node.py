@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -28,10 +29,13 @@ from disagg_exporter.model import (
     Role,
     RouterStatus,
     Snapshot,
+    Step,
     StepLimits,
+    StreamKey,
 )
 from disagg_exporter.serving.requests import ModelRequests
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
+from disagg_exporter.steps.rows import rows_of
 
 SECOND_NS = 1_000_000_000
 UP_BEFORE_SECONDS = 86_400.0
@@ -142,12 +146,18 @@ class SimulatedNode:
         self._learned = learned
         self._gpu_price = gpu_price
         self._by_page = SourceSelection(self.ledger) if by_page else None
+        self._steps: defaultdict[StreamKey, list[Step]] = defaultdict(list)
         self._wall_offset_seconds = wall_offset_seconds
 
     def hear(self, event: Event, now_ns: int) -> None:
         """Ingest one event of its engines or devices."""
-        if self._by_page is not None and isinstance(event, ControlMessage):
-            return
+        if isinstance(event, ControlMessage):
+            if self._by_page is not None:
+                return
+            if event.kind is MessageKind.STEP and event.step is not None:
+                self._steps[event.key].append(event.step)
+                return
+        self._receive_steps(now_ns)
         feed(self.ledger, self._booked(event), now_ns)
         match event:
             case Assignment():
@@ -157,8 +167,6 @@ class SimulatedNode:
             case DeviceSweep():
                 t_seconds = now_ns / SECOND_NS + self._wall_offset_seconds
                 self._last_sweep = LastSweep("sim", event, 0.001, t_seconds)
-            case ControlMessage(kind=MessageKind.STEP, step=step) if step is not None:
-                self._capacity_model.step(event.key, step, overlapped=False)
             case ControlMessage(step=step) if step is not None:
                 self._capacity_model.heartbeat(event.key, step)
 
@@ -167,6 +175,7 @@ class SimulatedNode:
         if self._by_page is not None:
             here = [known.candidate() for known in self._engines.values()]
             self._by_page.select(here, now_ns)
+        self._receive_steps(now_ns)
         self.ledger.advance(now_ns)
         self._capacity_model.advance(self._statuses(), now_ns, self._last_sweep.readings(now_ns))
         if self._learned is not None:
@@ -188,6 +197,7 @@ class SimulatedNode:
 
     def snapshot(self, now_ns: int, router: RouterStatus | None = None) -> Snapshot:
         """Return the snapshot behind its page."""
+        self._receive_steps(now_ns)
         engines = self._statuses()
         certain = Snapshot(
             taken_ns=now_ns,
@@ -209,6 +219,14 @@ class SimulatedNode:
             requests=self._requests.accounts(),
             gpu_price=self._gpu_price,
         )
+
+    def _receive_steps(self, now_ns: int) -> None:
+        """Ingest the steps since the last call, many at once, as a daemon receives them."""
+        steps, self._steps = self._steps, defaultdict(list)
+        for key, several in steps.items():
+            rows = rows_of(several)
+            self.ledger.steps(key, rows, now_ns=now_ns)
+            self._capacity_model.steps(key, rows, overlapped=False)
 
     def _assign(self, event: Assignment) -> None:
         since_seconds = event.since_ns / SECOND_NS + self._wall_offset_seconds
