@@ -36,11 +36,17 @@ class Grid:
         self._values = [values[point] for point in product(*self.axes)]
         sizes = [len(axis) for axis in self.axes]
         self._strides = [prod(sizes[number + 1 :]) for number in range(dimensions)]
+        self.first = self._values[0]
+        """The value at the first crossing, and below it."""
 
     def at(self, *point: float) -> float:
         """Return the value there."""
-        if len(point) == 2 == len(self.axes):
-            return self._at_two(*point)
+        match point:
+            # Most parts of a step's price are functions of one or two figures.
+            case (only,) if len(self.axes) == 1:
+                return self._at_one(only)
+            case (first, second) if len(self.axes) == 2:
+                return self._at_two(first, second)
         corners = [(0, 1.0)]
         for axis, stride, place in zip(self.axes, self._strides, point, strict=True):
             low, high, part = _between(axis, place)
@@ -55,8 +61,11 @@ class Grid:
         values = self._values
         return sum([values[index] * weight for index, weight in corners])
 
+    def _at_one(self, place: float) -> float:
+        low, high, part = _between(self.axes[0], place)
+        return self._values[low] * (1.0 - part) + self._values[high] * part
+
     def _at_two(self, first: float, second: float) -> float:
-        """Return the value of a function of two: the same, and most of the parts are such."""
         low, high, part = _between(self.axes[0], first)
         left, right, share = _between(self.axes[1], second)
         values, stride = self._values, self._strides[0]

@@ -68,11 +68,12 @@ class TableCosts:
     def rank_seconds(self, work: BatchWork) -> float:
         """Return the duration of a step without experts and without communication between GPUs."""
         parts = self.table.parts
-        micros = parts["tokens"].at(work.context_tokens + work.writers) + self._attention(work)
+        tokens = parts["tokens"]
+        micros = tokens.at(work.context_tokens + work.writers) + self._attention(work)
         if "requests" in parts:
             micros += parts["requests"].at(max(1, work.writers))
         # Beyond its last points, extrapolating a dip in a table could become negative.
-        return max(micros, parts["tokens"].at(0)) * _MICRO
+        return max(micros, tokens.first) * _MICRO
 
     def experts_seconds(self, tokens: float, active: float) -> float:
         """Return the time of a step's experts over so many tokens, with so many chosen."""

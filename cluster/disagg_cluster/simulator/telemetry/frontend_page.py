@@ -47,6 +47,9 @@ class FrontendPage:
             "input_sequence_tokens": HistogramCounter(_PROMPT),
             "output_sequence_tokens": HistogramCounter(_OUTPUT),
         }
+        self._bounds = {
+            name: (*map(number, each.bounds), "+Inf") for name, each in self._histograms.items()
+        }
 
     def arrived(self) -> None:
         """Count an arriving request."""
@@ -75,9 +78,8 @@ class FrontendPage:
         if self._pending is not None:
             lines.append(_sample("router_queue_pending_requests", own, self._pending()))
         for name, histogram in self._histograms.items():
-            bounds = (*map(number, histogram.bounds), "+Inf")
             counts = list(accumulate(histogram.counts))
-            for bound, count in zip(bounds, counts, strict=True):
+            for bound, count in zip(self._bounds[name], counts, strict=True):
                 lines.append(_sample(f"{name}_bucket", f'{own},le="{bound}"', count))
             lines.append(_sample(f"{name}_sum", own, histogram.total))
             lines.append(_sample(f"{name}_count", own, counts[-1]))

@@ -71,7 +71,9 @@ class Page:
     def __init__(self, facts: PageFacts, counters: PageCounters) -> None:
         self.counters = counters
         self._families = [f for f in FAMILIES if facts.connector or not f.connector]
-        self._heads: list[str] = []
+        # The text before each number, and each number: as last rendered, from 0 on.
+        self._parts: list[str] = []
+        self._values: list[float] = []
         self._tail = _family("disagg_simulated_info", "gauge", "A simulated engine: no GPU works.")
         self._tail += _head("disagg_simulated_info", _base(facts)) + "1.0\n"
         for family in self._families:
@@ -92,13 +94,15 @@ class Page:
                 values.append(value)
             else:
                 values.extend(value)
-        parts: list[str] = []
-        known, text = 0.0, "0.0"
-        for head, value in zip(self._heads, values, strict=True):
-            # Adjacent values are often equal: the upper buckets of a histogram, or zeros.
+        parts, known, text = self._parts, 0.0, "0.0"
+        for place, (before, value) in enumerate(zip(self._values, values, strict=True)):
+            if value == before:
+                continue
+            # Adjacent values are often equal: the upper buckets of a histogram.
             if value != known:
                 known, text = value, number(value)
-            parts += (head, text)
+            parts[2 * place + 1] = text
+        self._values = values
         return "".join(parts) + self._tail
 
     def _add(self, family: VllmFamily, facts: PageFacts) -> None:
@@ -125,7 +129,8 @@ class Page:
 
     def _sample(self, head: str) -> None:
         """Add a sample after the text since the previous one."""
-        self._heads.append(self._tail + head)
+        self._parts += (self._tail + head, "0.0")
+        self._values.append(0.0)
         self._tail = "\n"
 
 

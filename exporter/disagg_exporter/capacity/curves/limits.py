@@ -197,9 +197,10 @@ def _line(points: Sequence[Point]) -> tuple[float, float]:
     sizes = np.array([point.size for point in points])
     seconds = np.array([point.seconds for point in points])
     weights = 1 / (relative_variances(points) * seconds**2)
-    away = sizes - np.average(sizes, weights=weights)
+    whole = weights.sum()
+    away = sizes - (sizes * weights).sum() / whole
     spread = float(weights @ away**2)
-    level = np.average(seconds, weights=weights)
+    level = (seconds * weights).sum() / whole
     slope = max(float(weights @ (away * (seconds - level))) / spread, 0.0)
     misfit = float(weights @ (seconds - level - slope * away) ** 2)
     return slope, math.sqrt(max(misfit / max(len(points) - 2, 1), 1.0) / spread)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +101,7 @@ def relative_variances(points: Sequence[Point]) -> Numbers:
     samples = np.array([point.samples for point in points])
     # A few samples may agree by chance: no size counts as less noisy than the usual one.
     scatters = np.array([point.scatter for point in points])
-    usual = np.median(scatters)
+    usual = median(scatters.tolist())
     noise = np.where(scatters > 2 * usual, scatters, usual)
     variances: Numbers = _MEDIAN_VARIANCE * noise**2 / samples + _JAGGED_RATIO**2
     return variances

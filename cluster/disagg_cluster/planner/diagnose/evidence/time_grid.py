@@ -151,14 +151,17 @@ class SampleBatch:
                 groups[len(times), times.item(0), times.item(-1)].append(number)
         found = []
         for numbers in groups.values():
-            values = np.stack([rows[number].values for number in numbers])
+            values = _stacked([rows[number].values for number in numbers])
             times = rows[numbers[0]].times_seconds
-            sound = np.isfinite(values).all(axis=1) & (values >= 0).all(axis=1)
-            sound &= (values < _ABSURD).all(axis=1)
+            # No comparison holds for what is no number.
+            sound = ((values >= 0) & (values < _ABSURD)).all(axis=1)
             if len(numbers) > 1:
-                all_times = np.stack([rows[number].times_seconds for number in numbers])
+                all_times = _stacked([rows[number].times_seconds for number in numbers])
                 sound &= (all_times == times).all(axis=1)
-            sound &= bool((np.diff(times) > 0).all())
+            sound &= bool((times[1:] > times[:-1]).all())
+            if sound.all():
+                found.append((numbers, times, values))
+                continue
             if sound.any():
                 kept = np.flatnonzero(sound)
                 found.append(([numbers[each] for each in kept], times, values[kept]))
@@ -177,3 +180,8 @@ class SampleBatch:
         if not sound.any():
             return []
         return [([number], times[sound], values[None, sound])]
+
+
+def _stacked(rows: Sequence[Floats]) -> Floats:
+    """Equally long rows as a matrix: `np.stack` handles each by itself."""
+    return np.concatenate(rows).reshape(len(rows), -1)
