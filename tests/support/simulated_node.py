@@ -175,9 +175,8 @@ class SimulatedNode:
         if self._by_page is not None:
             here = [known.candidate() for known in self._engines.values()]
             self._by_page.select(here, now_ns)
-        self._receive_steps(now_ns)
+        self.learn_limits(now_ns)
         self.ledger.advance(now_ns)
-        self._capacity_model.advance(self._statuses(), now_ns, self._last_sweep.readings(now_ns))
         if self._learned is not None:
             for engine, known in self._engines.items():
                 learned = self._learned.get(known.assignment.role)
@@ -186,8 +185,14 @@ class SimulatedNode:
                     self._capacity_model.restore_limits(engine, learned.limits, now_ns)
             self._learned = None
 
+    def learn_limits(self, now_ns: int) -> None:
+        """Learn the engines' limits, as each second, without advancing the accounting."""
+        self._receive_steps(now_ns)
+        self._capacity_model.advance(self._statuses(), now_ns, self._last_sweep.readings(now_ns))
+
     def learned(self, engine: str, now_ns: int) -> LearnedEngineCosts:
         """Return what it has learned of an engine by now."""
+        self.ledger.advance(now_ns)
         limits = self._capacity_model.limits(engine, now_ns)
         return LearnedEngineCosts(self.ledger.costs(engine), limits)
 
