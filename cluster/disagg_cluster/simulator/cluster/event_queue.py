@@ -60,7 +60,8 @@ class EventQueue:
     def at(self, t_ns: int, action: Action) -> None:
         """Schedule an action, now at the earliest."""
         self._added += 1
-        heappush(self._heap, (max(t_ns, self.now_ns), self._added, action))
+        now_ns = self.now_ns
+        heappush(self._heap, (t_ns if t_ns > now_ns else now_ns, self._added, action))
 
     def after(self, seconds: float, action: Action) -> None:
         """Schedule an action after a delay."""

@@ -39,11 +39,11 @@ class StepRun:
 
     def end_ns(self, steps: int) -> int:
         """Return when so many steps have ended."""
-        return self.begun_ns + steps * self.period_ns
+        return self.begun_ns + steps * (self.gap_ns + self.length_ns)
 
     def ended(self, now_ns: int) -> int:
         """Return how many steps have ended."""
-        return min(self.count, (now_ns - self.begun_ns) // self.period_ns)
+        return min(self.count, (now_ns - self.begun_ns) // (self.gap_ns + self.length_ns))
 
     def unsettled_ns(self, now_ns: int) -> int:
         """Return how long the GPUs have worked on steps that are not applied yet."""

@@ -275,7 +275,7 @@ class DeviceLedger:
             last = int(np.flatnonzero(busy)[-1])
             self._busy_until_ns = int(intervals.edges_ns[last + 1])
         unheld: Counter[Reason] = Counter()
-        for code in np.unique(intervals.reasons[~busy]):
+        for code in np.flatnonzero(np.bincount(intervals.reasons[~busy])).tolist():
             unheld[REASONS[code]] = int(lengths_ns[intervals.reasons == code].sum())
         return unheld, active
 

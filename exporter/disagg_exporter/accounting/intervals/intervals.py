@@ -202,7 +202,7 @@ def unexplained(
         right_ns = np.minimum(ends_ns[own], edges_ns[places + 1])
         active_ns = np.maximum(np.rint((right_ns - left_ns) * ratios[within]), 0).astype(np.int64)
         codes = intervals.reasons[places]
-        for code in np.unique(codes):
+        for code in np.flatnonzero(np.bincount(codes)).tolist():
             active[REASONS[code]] += int(active_ns[codes == code].sum())
     return active
 

@@ -187,10 +187,13 @@ class SeriesKeys:
         if tails is None:
             return None
         if tails != self._read[0]:
+            # Most numbers are those of the page before.
+            known = dict(zip(*self._read, strict=True))
             try:
-                self._read = tails, list(map(number, tails))
+                numbers = [known[tail] if tail in known else number(tail) for tail in tails]
             except MALFORMED:
                 return None
+            self._read = tails, numbers
         return self._last, self._read[1]
 
     def derive(self, layout: Layout, make: Callable[[Layout], T]) -> T:

@@ -99,6 +99,9 @@ def read_features(
 
 def _add(whole: Floats, slots: Sequence[int], rows: Floats) -> None:
     """Add rows to their slots; of several series the unknown ones count as 0."""
+    if len(set(slots)) == len(slots):
+        whole[np.array(slots, dtype=np.intp)] = rows
+        return
     taken: set[int] = set()
     first: list[int] = []
     more: list[int] = []

@@ -149,5 +149,7 @@ def _robust(x: Floats, y: Floats) -> Floats:
         a = x[kept] * weights[kept, None]
         fit = solve(a.T @ a, a.T @ (y[kept] * weights[kept]))
         off = np.abs(x @ fit * weights - 1)
-        kept = off <= max(4 * float(np.median(off)), 0.05)
+        before, kept = kept, off <= max(4 * float(np.median(off)), 0.05)
+        if (kept == before).all():
+            break
     return fit
