@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from operator import attrgetter
 from statistics import median
+from typing import TypeVar
 
-from disagg_exporter.capacity.curves.curve import MOST_RATES, Curve, LearnedLimits
+from disagg_exporter.capacity.curves.curve import MOST_RATES, Curve, LearnedLimits, Point
 from disagg_exporter.capacity.curves.limits import (
     KNEE_SHARE,
     batch_curve,
@@ -47,6 +49,7 @@ STUCK_NS = 60 * 1_000_000_000
 MOST_STREAMS = 1024
 
 _Name = tuple[int, int, int]
+T = TypeVar("T")
 
 
 class StepCapacity:
@@ -55,15 +58,25 @@ class StepCapacity:
     def __init__(self, itl_seconds: float) -> None:
         self.load: Load | None = None
         self.prefill: PrefillLimit | None = None
-        self.decode: DecodeLimit | None = None
         self._itl_seconds = itl_seconds
         self.prefill_curve: tuple[CurveSample, ...] = ()
-        self.decode_curve: tuple[CurveSample, ...] = ()
+        self._find_decode = _when_read(find_batch, (), 0.0)
+        self._sample_decode = _when_read(batch_curve, (), 0.0)
         self._conclude_ns = self._smooth_ns = 0
         self._gap_seconds = 0.0
         self._prefill_curve = Curve()
         self._decode_curve = Curve()
         self._streams: dict[_Name, StreamLoad] = {}
+
+    @property
+    def decode(self) -> DecodeLimit | None:
+        """The limit of decode; None while too few steps were observed."""
+        return self._find_decode()
+
+    @property
+    def decode_curve(self) -> tuple[CurveSample, ...]:
+        """The time from token to token by the batch."""
+        return self._sample_decode()
 
     def ingest(self, key: StreamKey, inbox: StreamInbox) -> list[tuple[StreamLoad, RecordStretch]]:
         """Add what one stream sent; return the stretches to pass to `learn`."""
@@ -132,8 +145,15 @@ class StepCapacity:
             self.prefill_curve = curve.samples() if curve else ()
             self.prefill = find_knee(points, self._gap_seconds, curve)
         batches = self._decode_curve.points(now_ns)
-        self.decode = find_batch(batches, self._itl_seconds - self._gap_seconds)
-        self.decode_curve = batch_curve(batches, self._gap_seconds)
+        self._find_decode = _when_read(find_batch, batches, self._itl_seconds - self._gap_seconds)
+        self._sample_decode = _when_read(batch_curve, batches, self._gap_seconds)
+
+
+def _when_read(
+    compute: Callable[[Sequence[Point], float], T], points: Sequence[Point], seconds: float
+) -> Callable[[], T]:
+    """Compute a figure when it is read first: some never are, and each takes a while."""
+    return cache(partial(compute, points, seconds))
 
 
 def _others(latest: StreamLoad, streams: Sequence[StreamLoad], now_ns: int) -> Sequence[StreamLoad]:
@@ -165,8 +185,8 @@ class PageCapacity:
     def __init__(self, itl_seconds: float) -> None:
         self.load: Load | None = None
         self.prefill: PrefillLimit | None = None
-        self.decode: DecodeLimit | None = None
         self._itl_seconds = itl_seconds
+        self._find_decode = _when_read(find_batch, (), 0.0)
         self._curve = Curve()
         self._window = LoadWindow()
         self._page: EnginePage | None = None
@@ -174,6 +194,11 @@ class PageCapacity:
         self._waited_ns = 0
         self._waited_tokens = 0.0
         self._conclude_ns = 0
+
+    @property
+    def decode(self) -> DecodeLimit | None:
+        """The limit of decode; None while too few steps were observed."""
+        return self._find_decode()
 
     def ingest(self, page: EnginePage | None, now_ns: int) -> None:
         """Add the engine's last page, which may be the same as before."""
@@ -201,7 +226,8 @@ class PageCapacity:
         self._conclude(now_ns)
 
     def _conclude(self, now_ns: int) -> None:
-        self.decode = find_batch(self._curve.points(now_ns), self._itl_seconds)
+        points = self._curve.points(now_ns)
+        self._find_decode = _when_read(find_batch, points, self._itl_seconds)
         enough = len(self._rates) >= ENOUGH_SATURATED
         rate = median(self._rates) if enough else None
         self.prefill = (

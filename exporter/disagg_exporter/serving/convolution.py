@@ -71,7 +71,9 @@ def convolved(first: Histogram, second: Histogram, whole: Bounds) -> Histogram |
 
 def _inside(histogram: Histogram) -> Array:
     """Return the observations in each bucket, without those above the last bound."""
-    return np.diff(histogram.counts[:-1], prepend=0.0)
+    inside = np.array(histogram.counts[:-1], np.float64)
+    inside[1:] -= inside[:-1].copy()
+    return inside
 
 
 def _spread_of(histogram: Histogram) -> tuple[Array, Array]:
