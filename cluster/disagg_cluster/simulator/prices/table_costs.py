@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from disagg_cluster.simulator.engine.roofline import BatchWork, Price, Roofline
 from disagg_cluster.simulator.prices.table import PriceTable
@@ -15,6 +16,17 @@ ONE_TOKEN = BatchWork(writers=1, writers_kv_tokens=1)
 
 class PriceMismatchError(DisaggError):
     """A table for another group of GPUs; says which two."""
+
+
+_MOST_KEPT = 4096
+
+
+class _OfTokens(NamedTuple):
+    """The parts of a step's price that its number of tokens alone determines."""
+
+    micros: float
+    experts_seconds: float
+    exchange_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,10 @@ class TableCosts:
 
     table: PriceTable
     roofline: Roofline
+    # Engines make steps of the same few sizes again and again.
+    _known: dict[int, _OfTokens] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.table.gpus != self.roofline.tensor_parallel:
@@ -47,14 +63,11 @@ class TableCosts:
         """Return the price of one step with this work; an empty one costs as much as a request."""
         if not work.context_tokens and not work.writers:
             work = ONE_TOKEN
-        tokens = work.context_tokens + work.writers
-        seconds = self.rank_seconds(work)
-        if "experts" in self.table.parts:
-            seconds += self.experts_seconds(tokens, self.roofline.model.experts_chosen(tokens))
+        of_tokens = self._of_tokens(work.context_tokens + work.writers)
+        seconds = self.rank_seconds(work) + of_tokens.experts_seconds
         if self.table.surcharge is None:
             seconds += self.roofline.mixed_seconds(work)
-        if not self.table.all_reduce:
-            seconds += self.roofline.exchange_seconds(tokens)
+        seconds += of_tokens.exchange_seconds
         compute_seconds, memory_seconds = self.roofline.least_seconds(work)
         if self.roofline.clock_ratio < 1:
             # The arithmetic's largest possible part of a step is lengthened.
@@ -68,16 +81,31 @@ class TableCosts:
     def rank_seconds(self, work: BatchWork) -> float:
         """Return the duration of a step without experts and without communication between GPUs."""
         parts = self.table.parts
-        tokens = parts["tokens"]
-        micros = tokens.at(work.context_tokens + work.writers) + self._attention(work)
+        of_tokens = self._of_tokens(work.context_tokens + work.writers)
+        micros = of_tokens.micros + self._attention(work)
         if "requests" in parts:
             micros += parts["requests"].at(max(1, work.writers))
         # Beyond its last points, extrapolating a dip in a table could become negative.
-        return max(micros, tokens.first) * _MICRO
+        return max(micros, parts["tokens"].first) * _MICRO
 
     def experts_seconds(self, tokens: float, active: float) -> float:
         """Return the time of a step's experts over so many tokens, with so many chosen."""
         return self.table.parts["experts"].at(tokens, active) * _MICRO
+
+    def _of_tokens(self, tokens: int) -> _OfTokens:
+        known = self._known.get(tokens)
+        if known is None:
+            parts, experts_seconds, exchange_seconds = self.table.parts, 0.0, 0.0
+            if "experts" in parts:
+                active = self.roofline.model.experts_chosen(tokens)
+                experts_seconds = self.experts_seconds(tokens, active)
+            if not self.table.all_reduce:
+                exchange_seconds = self.roofline.exchange_seconds(tokens)
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            known = _OfTokens(parts["tokens"].at(tokens), experts_seconds, exchange_seconds)
+            self._known[tokens] = known
+        return known
 
     def _attention(self, work: BatchWork) -> float:
         parts = self.table.parts
