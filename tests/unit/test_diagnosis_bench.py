@@ -16,9 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from disagg_cluster.planner.diagnose.evidence.series_window import SeriesWindow
 from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome, EngineKey
+from disagg_cluster.simulator.cluster.event_queue import RequestEnded
+from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.metrics.page_cache import PageText
 from disagg_exporter.metrics.render import rows_of
-from disagg_exporter.model import Role
+from disagg_exporter.model import Assignment, Role
+from support.simulated_node import SECOND_NS, LearnedEngineCosts, SimulatedNode
 from support.snapshots import golden_snapshot
 
 TOLD = read_scenarios()
@@ -57,6 +60,34 @@ def test_series_carry_the_labels_of_a_scrape_and_the_frontend_is_among_them() ->
     assert np.all(np.diff(front.times_seconds) == pytest.approx(5.0))
     assert window.begin_seconds < front.times_seconds[0] < front.times_seconds[-1]
     assert front.times_seconds[-1] <= window.now_seconds
+
+
+def test_requests_wait_as_long_with_reports_as_without() -> None:
+    def first_tokens(simulation: Simulation) -> dict[int, int | None]:
+        events = [event for _, event in simulation.events(45 * SECOND_NS)]
+        ended = [event for event in events if isinstance(event, RequestEnded)]
+        assert len(ended) > 10
+        return {event.request.number: event.first_token_ns for event in ended}
+
+    assert first_tokens(CLEAN.simulation()) == first_tokens(CLEAN.twin())
+    assert all(isinstance(e, RequestEnded | Assignment) for _, e in CLEAN.twin().events(SECOND_NS))
+
+
+def test_the_costs_of_steps_are_the_same_learned_at_once_as_one_after_the_other() -> None:
+    def learned(*, at_once: bool) -> dict[str, LearnedEngineCosts]:
+        simulation = CLEAN.simulation()
+        (name, *_), t_ns = simulation.nodes, 0
+        node = SimulatedNode(name, simulation, wall_offset_seconds=WALL_OFFSET_SECONDS)
+        advance = node.learn_limits if at_once else node.advance
+        for t_ns in range(5 * SECOND_NS, 60 * SECOND_NS, 5 * SECOND_NS):
+            for now_ns, event in simulation.events(t_ns):
+                if simulation.node_of(event) == name:
+                    node.hear(event, now_ns)
+            advance(t_ns)
+        engines = [each for each in CLEAN.cluster.engines if each.node == name]
+        return {each.name: node.learned(each.name, t_ns) for each in engines}
+
+    assert learned(at_once=True) == learned(at_once=False)
 
 
 def test_recorded_samples_equal_those_of_the_page_text() -> None:
