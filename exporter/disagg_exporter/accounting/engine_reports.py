@@ -119,6 +119,9 @@ class AssignmentHistory:
 
     def shares(self, tokens: Tokens) -> Iterator[tuple[Assignment, int, int]]:
         """Yield each assignment, and the (prefill, decode) tokens computed under it."""
+        if len(self._changes) == 1 and len(tokens.t_ns):
+            yield self._changes[0].assignment, int(tokens.prefill.sum()), int(tokens.decode.sum())
+            return
         starts_ns = [since_ns for since_ns, _ in self._changes[1:]]
         number = np.searchsorted(starts_ns, tokens.t_ns, side="right")
         for place, (_, assignment) in enumerate(self._changes):

@@ -25,10 +25,13 @@ def difference(old: ServingCounts, new: ServingCounts) -> ServingCounts:
 def _grown(old: Histogram | None, new: Histogram | None) -> Histogram | None:
     if new is None or old is None:
         return new
+    grown = max(new.sum - old.sum, 0.0)
+    if new.counts == old.counts:
+        return Histogram(new.bounds, (0.0,) * len(new.counts), grown)
     counts = (
         max(after - before, 0.0) for before, after in zip(old.counts, new.counts, strict=True)
     )
-    return Histogram(new.bounds, tuple(accumulate(counts, max)), max(new.sum - old.sum, 0.0))
+    return Histogram(new.bounds, tuple(accumulate(counts, max)), grown)
 
 
 def added(one: Histogram | None, other: Histogram | None) -> Histogram | None:

@@ -98,8 +98,9 @@ class Scheduler:
             budget = self.limits.step_tokens
         elif batch.preempted:
             return batch
-        self._admit(self._arrived, batch, budget, now_ns)
-        if not self._arrived:
+        if self._arrived:
+            self._admit(self._arrived, batch, budget, now_ns)
+        if self._waiting and not self._arrived:
             self._admit(self._waiting, batch, self._budget_left(batch), now_ns)
         return batch if batch.context or batch.writing else None
 

@@ -126,6 +126,9 @@ def begin(spans: Spans, place: int, placed: Placed, target_ns: int) -> None:
 
 def overflows(marks: Marks, placed: Placed) -> list[Overflow]:
     """Return the step time that found no room of the first entries, those in `marks`."""
+    places = np.flatnonzero(placed.overflow_ns[: len(marks)]).tolist()
+    if not places:
+        return []  # the usual case
     starts_ns = np.where(marks["begun"], marks["began_ns"], placed.start_ns[: len(marks)])
     return [
         Overflow(
@@ -133,5 +136,5 @@ def overflows(marks: Marks, placed: Placed) -> list[Overflow]:
             int(placed.overflow_ns[place]),
             int(starts_ns[place]),
         )
-        for place in np.flatnonzero(placed.overflow_ns[: len(marks)]).tolist()
+        for place in places
     ]
