@@ -192,6 +192,7 @@ class SimulatedNode:
 
     def learned(self, engine: str, now_ns: int) -> LearnedEngineCosts:
         """Return what it has learned of an engine by now."""
+        self._receive_steps(now_ns)
         self.ledger.advance(now_ns)
         limits = self._capacity_model.limits(engine, now_ns)
         return LearnedEngineCosts(self.ledger.costs(engine), limits)
