@@ -62,6 +62,7 @@ PARTLY = {
     ("engines", "Parts of the first token by engine"): "no engine tells a transfer by itself",
 }
 WITHOUT_SERIES = {
+    "engine:disagg_descriptions:count": "each engine of the demo is on one page",
     "disagg_engine_registered": "the demo has no Dynamo",
     "disagg_gpu_ecc_errors_total": NO_DRIVER,
     "disagg_gpu_xid_errors_total": NO_DRIVER,
