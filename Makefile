@@ -99,7 +99,7 @@ TESTS = GOGC=400 $(ENGINES) $(BIN)/pytest -ra --durations=25 --durations-min=2
 HERE = not long and not vllm_long and not dynamo_long and not gpu
 # What is run beside the checks and the other unit tests, three parts at once: first integration tests, which
 # mostly wait, in parts that take about as long (those with a real vLLM begin with v), then unit tests.
-BESIDE = integration/test_[a-d] integration/test_[e-lv] integration/test_[m-uw-z] unit/cluster/[p-z] unit/cluster/[a-o]
+BESIDE = integration/test_[e-lv] integration/test_[s-uw-z] integration/test_[m-r] integration/test_[a-d] unit/cluster/[p-z] unit/cluster/[a-o]
 LOGS := $(VENV)/beside
 
 # --- tests ----------------------------------------------------------------------------------
