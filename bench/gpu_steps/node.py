@@ -31,7 +31,9 @@ from support.children import free_port
 from support.running_node import DISAGG_NODE, RunningNode
 
 WORKER, SERVED = "mixed-0", "llama-8b"
-_KINDS = ("context", "generation", "mixed")
+# Whether a step computes prompts, and whether it decodes.
+_KIND_OF = {(True, False): "context", (False, True): "generation", (True, True): "mixed"}
+_KINDS = tuple(_KIND_OF.values())
 _COUNTED = ("steps", "step_seconds")
 _EVERY_SECONDS = 2.0
 _AT_ONCE = 400
@@ -66,14 +68,14 @@ def main(
     folder = out / "run"
     if folder.exists():
         raise click.BadParameter(f"{out} holds another run: name a new folder", param_hint="--out")
-    folder.mkdir()
-    begun = time.monotonic()
     times = out / "times.csv"
     more = {
         "DISAGG_KEEP_ITERATION_LOG": "1",
         FILE_VARIABLE: str(times.resolve()),
-        **dict(one.split("=", 1) for one in env),
+        **dict(map(_variable, env)),
     }
+    folder.mkdir()
+    begun = time.monotonic()
     more["PYTHONPATH"] = os.pathsep.join(
         filter(None, (install(folder / "timing"), more.get("PYTHONPATH")))
     )
@@ -112,6 +114,13 @@ def main(
                     shutil.copyfileobj(read, packed)
         shutil.copy(folder / "daemon.log", out / "daemon.log")
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{text}: expected NAME=VALUE", param_hint="--env")
+    return name, value
 
 
 def _tune(out: Path, node_file: str, seconds: float) -> None:
@@ -175,9 +184,8 @@ def _timed(path: Path, begun_us: int) -> dict[str, list[float]]:
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             if int(row["t_us"]) >= begun_us:
-                prompts, decodes = int(row["context_tokens"]), int(row["generation_requests"])
-                kind = "mixed" if prompts and decodes else "context" if prompts else "generation"
-                seconds[kind].append(int(row["step_us"]) / 1e6)
+                work = bool(int(row["context_tokens"])), bool(int(row["generation_requests"]))
+                seconds[_KIND_OF[work]].append(int(row["step_us"]) / 1e6)
     return seconds
 
 
