@@ -48,11 +48,11 @@ $(READY): pyproject.toml | $(BIN)/pip
 
 setup: $(READY) ## Make the Python environment of the tests
 
-# Exit code 3: the CPU build of torch is not to be had here; its message says what to set.
+# Exit code 3: the CPU build of torch is not to be had here; its message says what to set. `make test` goes on.
 vllm-environment: $(RUNS)
 	@echo "--> vLLM environment $(VLLM_VENV) (some minutes the first time)"
 	@$(BIN)/python -m disagg_cluster.demo.real_vllm.environment $(VLLM_VENV) || \
-		{ code=$$?; [ $$code -eq 3 ] && [ "$(MAKECMDGOALS)" = test ] || exit $$code; }
+		{ code=$$?; [ $$code -eq 3 ] && [ "$(WITHOUT_TORCH)" = goes-on ] || exit $$code; }
 
 # The router brings a stack of its own and gets an environment of its own.
 $(ROUTER_VENV)/.ready-$(ROUTER):
@@ -97,28 +97,35 @@ ENGINES = DISAGG_VLLM_PYTHON=$(VLLM_VENV)/bin/python DISAGG_ROUTER_PYTHON=$(ROUT
 # Prometheus and promtool need a fifth less CPU time if they collect garbage less often.
 TESTS = GOGC=400 $(ENGINES) $(BIN)/pytest -ra --durations=25 --durations-min=2
 HERE = not long and not vllm_long and not dynamo_long and not gpu
-# What is run beside the checks and the other unit tests, three parts at once: first integration tests, which
-# mostly wait, in parts that take about as long (those with a real vLLM begin with v), then unit tests.
-BESIDE = integration/test_[e-lv] integration/test_[s-uw-z] integration/test_[m-r] integration/test_[a-d] unit/cluster/[p-z] unit/cluster/[a-o]
-LOGS := $(VENV)/beside
 
 # --- tests ----------------------------------------------------------------------------------
 
-test: $(READY) vllm-environment router-environment ## Everything CI runs, real Prometheus and a real vLLM pair included
+# The parts of `make test`, each made of what begins with the letters in its name. Those with real engines come
+# first; while their environments are being made, others run. Integration tests mostly wait: more parts than cores.
+WITH_ENGINES = part-integration-e-lv part-integration-m-r
+PARTS = $(WITH_ENGINES) part-integration-s-uw-z part-integration-a-d part-cluster-p-z part-cluster-a-o part-exporter \
+	lint types docs-check
+
+test: $(READY) ## Everything CI runs, real Prometheus and a real vLLM pair included
 	@$(SYSTEM) prometheus prometheus-alertmanager victoria-metrics gcc
 	@$(SYSTEM) --optional chromium
 	@$(SYSTEM) --optional ip unshare
-	@# What goes on beside the rest is shown after it. A make by its variable would have `make -n` run all of this.
-	@rm -rf $(LOGS); mkdir -p $(addprefix $(LOGS)/,$(sort $(dir $(BESIDE))))
-	@printf '%s\n' $(patsubst %,'%',$(BESIDE)) | xargs -P 3 -I PART sh -c \
-		'$(TESTS) -m "$(HERE)" tests/PART* > "$(LOGS)/PART.log" 2>&1' & beside=$$!; \
-	trap 'kill $$beside' INT; \
-	make --no-print-directory lint types docs-check && \
-		$(TESTS) -m "$(HERE)" --ignore tests/unit/cluster tests/unit; failed=$$?; \
-	wait $$beside || failed=1; \
-	for part in $(patsubst %,'%',$(BESIDE)); do \
-		echo "--> $$part"; cat "$(LOGS)/$$part.log"; \
-	done; exit $$failed
+	@# A make by its variable would have `make -n` run all of this.
+	@make --no-print-directory --keep-going --jobs=4 --output-sync=target WITHOUT_TORCH=goes-on $(PARTS)
+
+part-integration-%: $(READY)
+	$(info --> $@)
+	$(TESTS) -m "$(HERE)" tests/integration/test_[$*]*
+
+$(WITH_ENGINES): vllm-environment router-environment
+
+part-cluster-%: $(READY)
+	$(info --> $@)
+	$(TESTS) -m "$(HERE)" tests/unit/cluster/[$*]*
+
+part-exporter: $(READY)
+	$(info --> $@)
+	$(TESTS) -m "$(HERE)" --ignore tests/unit/cluster tests/unit
 
 test-long: $(READY) router-environment ## The long tests that need no real engine
 	@$(SYSTEM) prometheus
