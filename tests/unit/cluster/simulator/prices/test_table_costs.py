@@ -139,8 +139,8 @@ def test_every_shipped_table_states_its_source_and_is_small() -> None:
 
     assert len(tables) >= 10
     for table in tables:
-        assert table.licence.startswith(("MIT, Copyright", "Apache-2.0, Copyright"))
-        assert table.source.startswith(("github.com/", "PyPI "))
+        assert table.licence.startswith(("MIT, Copyright", "Apache-2.0, "))
+        assert table.source.startswith(("github.com/", "PyPI ", "recorded by bench.gpu_steps "))
 
 
 @pytest.mark.parametrize(
