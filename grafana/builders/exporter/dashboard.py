@@ -36,6 +36,7 @@ def _now() -> Row:
                 "DisaggGpusMissing",
                 "DisaggGpusUnread",
                 "DisaggScrapeLabelMissing",
+                "DisaggNodeScrapedTwice",
             ),
         ),
         numbers(
