@@ -37,7 +37,7 @@ class Blocks:
     @classmethod
     def of(cls, span: SpanMinutes, correlated_steps: float) -> Blocks:
         """Blocks long enough for minutes correlated over so many steps, but at least two."""
-        least = max(_batch_steps(span), -(-span.steps // MOST_BLOCKS))
+        least = max(batch_steps(span), -(-span.steps // MOST_BLOCKS))
         wanted = _LONG_ENOUGH * correlated_steps
         most = max(1, span.steps // 2)
         return cls(min(max(least, round(wanted)), most), wanted <= most)
@@ -47,17 +47,32 @@ class Blocks:
 
         The variance of resampled blocks is (n - 1) / n of the true one, and its estimate calls for
         Student's t; as blocks overlap, with 1.5 times the degrees of freedom (Meketon and Schmeiser
-        1984).
+        1984). Two elasticities learned from two spans (`EqualLoad`) take (n - 1) / n once more; one
+        degree of freedom is wide enough without.
         """
         counted = 1 / float(np.square(weights).sum())
         blocks = max(2.0, counted / self.steps)
-        freedom = int(1.5 * blocks - 1) if self.enough else 1
+        if not self.enough:
+            return _STUDENT[0] / _NORMAL * float(np.sqrt(blocks / (blocks - 1)))
+        freedom = int(1.5 * blocks - 1)
         student = _STUDENT[min(freedom, len(_STUDENT)) - 1]
-        return student / _NORMAL * float(np.sqrt(blocks / (blocks - 1)))
+        return student / _NORMAL * blocks / (blocks - 1)
 
 
-def _batch_steps(span: SpanMinutes) -> int:
+def batch_steps(span: SpanMinutes) -> int:
+    """Steps of a batch: minutes closer together than this are never counted as independent."""
     return max(1, round(LEAST_BLOCK_SECONDS / span.step_seconds))
+
+
+def batches_left_out(span: SpanMinutes, weights: Floats) -> Iterator[Floats]:
+    """Yield weights without one batch of minutes each, `[batch, minute]`, in chunks of batches."""
+    length, steps = batch_steps(span), len(weights)
+    batches = -(-steps // length)
+    at_a_time = max(1, _MOST_AT_A_TIME // steps)
+    of_step = np.arange(steps) // length
+    for first in range(0, batches, at_a_time):
+        left_out = np.arange(first, min(first + at_a_time, batches))
+        yield weights * (of_step != left_out[:, None])
 
 
 def correlated_steps(estimate: Estimate, span: SpanMinutes, weights: Floats) -> float:
@@ -67,18 +82,12 @@ def correlated_steps(estimate: Estimate, span: SpanMinutes, weights: Floats) -> 
     corrected for the bias of few batches (Kendall 1954). The formula is the sum of correlations
     that decay by the factor r from batch to batch.
     """
-    length, steps = _batch_steps(span), len(weights)
-    batches = -(-steps // length)
-    at_a_time = max(1, _MOST_AT_A_TIME // steps)
-    of_step = np.arange(steps) // length
-    without = []
-    for first in range(0, batches, at_a_time):
-        left_out = np.arange(first, min(first + at_a_time, batches))
-        without.append(estimate(span, weights * (of_step != left_out[:, None])))
-    counts = np.bincount(of_step, weights=weights, minlength=batches) > 0
-    others = np.concatenate(without)
+    length = batch_steps(span)
+    of_step = np.arange(len(weights)) // length
+    counts = np.bincount(of_step, weights=weights) > 0
+    others = np.concatenate([estimate(span, rows) for rows in batches_left_out(span, weights)])
     known = counts & np.isfinite(others) & (others > 0)
-    moved = np.zeros(batches)
+    moved = np.zeros(len(counts))
     moved[known] = np.log(others[known])
     moved[known] -= moved[known].mean() if known.any() else 0.0
     pairs = known[1:] & known[:-1]

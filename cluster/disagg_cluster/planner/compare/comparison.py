@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_cluster.planner.compare.blocks import Blocks, Estimate, correlated_steps, resampled
+from disagg_cluster.planner.compare.blocks import (
+    Blocks,
+    Estimate,
+    batch_steps,
+    correlated_steps,
+    resampled,
+)
+from disagg_cluster.planner.compare.equal_load import EqualLoad
 from disagg_cluster.planner.compare.matching import LEAST_MINUTES, UndecidedComparison, match
 from disagg_cluster.planner.compare.minutes import SpanMinutes
 from disagg_cluster.planner.history.load_series import Floats
@@ -80,7 +87,8 @@ def compare(before: SpanMinutes, after: SpanMinutes) -> Comparison | UndecidedCo
 
     Measures are ratios of sums over weighted minutes; each uses the minutes in which it is known,
     matched separately. Intervals come from the moving block bootstrap (Künsch 1989), with block
-    lengths from the correlation time of a measure, and are widened for few blocks.
+    lengths from the correlation time of a measure, and are widened for few blocks. What of load
+    still differs within strata is removed by regression (`EqualLoad`).
     """
     matched = match(before, after)
     if isinstance(matched, UndecidedComparison):
@@ -103,31 +111,31 @@ def _change(
     if isinstance(matched, UndecidedComparison):
         return unknown(f"fewer than {LEAST_MINUTES} matched minutes have it")
     weights = (matched.before, matched.after)
-    old, new = (
-        float(measure.estimate(span, each[None, :])[0])
-        for span, each in zip(spans, weights, strict=True)
-    )
+    old, new = _values(measure.estimate, spans, weights)
     for when, value in zip(_WHEN, (old, new), strict=True):
         if not (np.isfinite(value) and value > 0):
             return unknown(f"it is 0 in the minutes {when}")
     if all(value >= measure.most(span) for value, span in zip((old, new), spans, strict=True)):
         return unknown(f"it is beyond what is counted, {old:g} {measure.unit}, in both spans")
+    equal = EqualLoad.between(measure.estimate, spans, weights)
+    old, new = _values(equal.estimate, spans, weights)
     generator = np.random.default_rng(0)
     correlated = [
-        correlated_steps(measure.estimate, span, weight)
+        correlated_steps(equal.estimate, span, weight)
         for span, weight in zip(spans, weights, strict=True)
     ]
     # Both spans are of one cluster: the larger estimate applies to both.
     blocks = [Blocks.of(span, max(correlated)) for span in spans]
     drawn = [
         np.concatenate(
-            [measure.estimate(span, rows) for rows in resampled(weight, each.steps, generator)]
+            [equal.estimate(span, rows) for rows in resampled(weight, each.steps, generator)]
         )
         for span, weight, each in zip(spans, weights, blocks, strict=True)
     ]
     ratios = drawn[1] / drawn[0]
     ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
     ends = np.log(np.quantile(ratios, _INTERVAL)) - np.log(new / old)
+    ends = equal.wider(ends, max(correlated) / batch_steps(spans[0]))
     wider = max(
         each.few_blocks_factor(weight) for each, weight in zip(blocks, weights, strict=True)
     )
@@ -142,6 +150,17 @@ def _change(
         float(high),
         measure.more_is_better,
     )
+
+
+def _values(
+    estimate: Estimate,
+    spans: tuple[SpanMinutes, SpanMinutes],
+    weights: tuple[Floats, Floats],
+) -> tuple[float, float]:
+    old, new = (
+        float(estimate(span, each[None, :])[0]) for span, each in zip(spans, weights, strict=True)
+    )
+    return old, new
 
 
 def _only(span: SpanMinutes, minutes: NDArray[np.bool_]) -> SpanMinutes:

@@ -113,6 +113,54 @@ def test_equal_spans_with_slow_drift_rarely_differ(minutes_alike: int, steps: in
     assert sum(wrong) <= 8
 
 
+def test_a_load_that_grew_by_less_than_a_stratum_is_no_better_use_of_gpus() -> None:
+    """A tenth more requests on the same GPUs: at equal load they would do the same."""
+    wrong = [
+        changes(
+            tokens_only(minutes(seed, spread=0.0)),
+            tokens_only(minutes(seed + 1000, load=11.0, spread=0.0)),
+        )["tokens_per_gpu_second"].verdict
+        != "no sure difference"
+        for seed in range(20)
+    ]
+
+    assert sum(wrong) <= 5
+
+
+def test_the_course_of_a_day_is_not_noise() -> None:
+    """Ten percent more GPUs are seen, though the load swings threefold as it did the day before."""
+    course = np.exp(0.55 * np.sin(np.arange(1440) * 2 * np.pi / 1440))
+
+    def day(seed: int, gpus: float) -> SpanMinutes:
+        span = tokens_only(minutes(seed, 1440, spread=0.0, gpus=gpus))
+        return replace(
+            span,
+            requests=span.requests * course,
+            prompt_tokens=span.prompt_tokens * course,
+            output_tokens=span.output_tokens * course,
+        )
+
+    tokens = changes(day(1, 8.0), day(2, 8.8))["tokens_per_gpu_second"]
+
+    assert tokens.verdict == "worse"
+    assert tokens.low < 8.0 / 8.8 - 1 < tokens.high
+    assert tokens.high - tokens.low < 0.1
+
+
+def test_a_difference_of_load_is_unsure_where_loads_never_vary() -> None:
+    """Nothing says how far the measure follows a load that is constant in either span."""
+
+    def steady(load: float) -> SpanMinutes:
+        level = np.full(240, load)
+        span = tokens_only(minutes(1))
+        return replace(span, requests=level, prompt_tokens=500 * level, output_tokens=100 * level)
+
+    tokens = changes(steady(9.5), steady(10.5))["tokens_per_gpu_second"]
+
+    assert tokens.change_ratio == pytest.approx(10.5 / 9.5 - 1)
+    assert tokens.verdict == "no sure difference"
+
+
 def test_a_busier_span_is_not_a_better_one() -> None:
     """Higher load for half of the time: only matching hours are compared."""
     quiet = minutes(3, steps=480, load=10.0)
