@@ -164,6 +164,54 @@ def test_two_spans_are_compared_at_equal_load(tmp_path: Path, scrape_seconds: in
     assert "tokens/s/GPU" in shown.stdout
 
 
+def test_a_node_that_ceases_to_report_energy_saves_none(tmp_path: Path) -> None:
+    """Three equal nodes of 4 GPUs at 400 W; in the second span one reports no energy."""
+    now = int(time.time()) // 60 * 60
+    start, changed = now - 4 * HOUR, now - 2 * HOUR
+
+    def grows(name: str, node: str, per_second: float, until: int = now, **labels: str) -> Past:
+        whose = {"cluster": "east", "node": node, "model_name": "llama", "engine_namespace": ""}
+        return Past(
+            name,
+            whose | labels,
+            lambda t: per_second * (t - start) if t <= until else None,
+        )
+
+    past = [
+        Past(
+            "cluster_model_namespace:disagg_request_arrivals:rate1m",
+            {"cluster": "east", "model_name": "llama", "engine_namespace": ""},
+            lambda _at: 1.0,
+        )
+    ]
+    for node, until in (("old", now), ("metered", now), ("slices", changed)):
+        past += [
+            grows("disagg_node_phase_tokens_total", node, 500, phase="prefill"),
+            grows("disagg_node_phase_tokens_total", node, 100, phase="decode"),
+            grows("disagg_node_phase_seconds_total", node, 4, phase="decode", gpu_name="H"),
+            grows("disagg_node_energy_joules_total", node, 1600, until, gpu_name="H"),
+        ]
+        # One is older than this counter.
+        if node != "old":
+            past.append(grows("disagg_node_energy_gpu_seconds_total", node, 4, until, gpu_name="H"))
+    text = openmetrics(past, range(start + 7, now + 1, 15))
+
+    def at(seconds: int) -> str:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M/100m")
+
+    with prometheus_with(text, tmp_path) as running:
+        told = run(
+            *("compare", "--before", at(start + 300), "--after", at(changed + 540)),
+            *("--prometheus", running, "--json"),
+        )
+
+    measures = {each["name"]: each for each in json.loads(told.stdout)["measures"]}
+    joules = measures["joules_per_million_tokens"]
+    assert joules["before"] == pytest.approx(1600e6 / 600, rel=0.01)
+    assert joules["after"] == pytest.approx(1600e6 / 600, rel=0.01)
+    assert joules["verdict"] == "no sure difference"
+
+
 @pytest.mark.parametrize("asked", ["2026-11-01", "2026-11-01T10:00", "2026-13-01T10:00/2h", "x/2h"])
 def test_an_invalid_span_is_bad_usage(asked: str) -> None:
     done = run("compare", "--before", asked, "--after", "2026-11-01T10:00/2h")

@@ -14,8 +14,9 @@ class SpanMinutes:
     """One value per step, NaN where unknown; all are rates per second.
 
     `gpus` are GPU-seconds per second for which GPUs were held, for any reason; `watts` are joules
-    per second. `first_token_buckets[bound, step]` count requests with a time to first token within
-    the bound; the last bound is infinite. Times between tokens are given by their sum and count.
+    per second of all of them. `first_token_buckets[bound, step]` count requests with a time to
+    first token within the bound; the last bound is infinite. Times between tokens are given by
+    their sum and count.
     """
 
     step_seconds: float

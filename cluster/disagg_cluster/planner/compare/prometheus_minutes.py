@@ -81,11 +81,22 @@ class PrometheusMinutes:
             rates = f"sum by (cluster, node, engine) ({source.rate(f'{_BETWEEN}_{part}')})"
             return f"sum ({rates} * on (cluster, node, engine) {engines})"
 
+        gpus = f"sum ({rate('disagg_node_phase_seconds_total')})"
+        joules = rate("disagg_node_energy_joules_total")
+        # GPUs that report no energy, as MIG instances, are taken to use what the others do. A node
+        # older than the seconds of its energy counts all of its own.
+        metered = (
+            f"sum by (cluster, node) ({rate('disagg_node_energy_gpu_seconds_total')})\n"
+            f"or sum by (cluster, node) (({rate('disagg_node_phase_seconds_total')})\n"
+            "and on (cluster, node, gpu_name, model_name, engine_namespace)\n"
+            f"{source.of('disagg_node_energy_joules_total', *of_model)})"
+        )
+
         return {
             "requests": f"sum ({source.of(ARRIVALS.record, *of_model)})",
             "tokens": f"sum by (phase) ({rate('disagg_node_phase_tokens_total')})",
-            "gpus": f"sum ({rate('disagg_node_phase_seconds_total')})",
-            "watts": f"sum ({rate('disagg_node_energy_joules_total')})",
+            "gpus": gpus,
+            "watts": f"sum ({joules})\n/ (sum ({metered}) > 0)\n* {gpus}",
             "between_sum": between("sum"),
             "between_count": between("count"),
             "first_token": f"sum by (le) ({source.of(_FIRST_TOKEN, *of_model)})",
