@@ -103,4 +103,5 @@ class FakeEngine:
                 self._first_seconds += self.now - began[number]
             written[number] += 1
         for number in ended:
-            yield WrittenToken(number, self.now + WAY_SECONDS)
+            is_last = written[number] >= max_tokens
+            yield WrittenToken(number, self.now + WAY_SECONDS, is_last)

@@ -135,10 +135,10 @@ class CompletionServer:
                     raise refusal(answer.status, answer.body, url)
                 for line in answer.lines:
                     now_seconds = time.monotonic()
-                    for prompt in written_prompts(line, url):
-                        if not 0 <= prompt < len(prompts):
+                    for written in written_prompts(line, url):
+                        if not 0 <= written.prompt < len(prompts):
                             raise EngineRefusalError(f"{url} answers prompts that it was not sent")
-                        yield WrittenToken(prompt, now_seconds)
+                        yield WrittenToken(written.prompt, now_seconds, written.is_last)
         except TransportError as error:
             raise EngineDownError(f"{url}: {error}") from None
 

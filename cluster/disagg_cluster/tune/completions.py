@@ -35,10 +35,22 @@ class UnfitLengthError(EngineRefusalError):
 
 @dataclass(frozen=True, slots=True)
 class WrittenToken:
-    """A token for one of the prompts of a request, and when it arrived (monotonic seconds)."""
+    """A token for one of the prompts of a request, and when it arrived (monotonic seconds).
+
+    `is_last`: the engine generates no more for this prompt.
+    """
 
     prompt: int
     at_seconds: float
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPrompt:
+    """A prompt that gets a token, and whether it is the last."""
+
+    prompt: int
+    is_last: bool = False
 
 
 @dataclass(slots=True)
@@ -79,7 +91,7 @@ def completion_request(model: str, prompts: Sequence[Prompt], max_tokens: int) -
     ).encode()
 
 
-def written_prompts(line: bytes, url: str) -> list[int]:
+def written_prompts(line: bytes, url: str) -> list[WrittenPrompt]:
     """Return the prompts that get a token in a line of the answer; empty between events.
 
     Args:
@@ -103,8 +115,11 @@ def written_prompts(line: bytes, url: str) -> list[int]:
             code = event["error"].get("code") if isinstance(event["error"], dict) else None
             raise refusal(code if isinstance(code, int) else 400, text, url)
         # The final event with the usage has no choices.
-        return [int(choice["index"]) for choice in event["choices"]]
-    except (ValueError, KeyError, TypeError):
+        return [
+            WrittenPrompt(int(choice["index"]), choice.get("finish_reason") is not None)
+            for choice in event["choices"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError):
         message = f"its answer is no stream of completions: {_one_line(text)}"
         raise EngineRefusalError(message) from None
 

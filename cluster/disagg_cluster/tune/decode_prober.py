@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from disagg_cluster.tune.completion_server import ProbedEngine
-from disagg_cluster.tune.completions import SmallVocabularyError, UniquePrompts
+from disagg_cluster.tune.completions import SmallVocabularyError, UniquePrompts, WrittenToken
 from disagg_cluster.tune.probed import SizeProbe
 from disagg_cluster.tune.traffic_guard import LiveEngineError, refuse_others
 
@@ -28,9 +28,14 @@ DEADLINE_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class CrowdedBatch:
-    """The engine runs only this many requests at once, by its limit or its cache size."""
+    """The engine runs only this many requests at once, by its limit or its cache size.
+
+    `is_cut`: it may run more, but requests ended before that many generated at once. They are as
+    long as the engine accepts, or it ends them by itself.
+    """
 
     most: int
+    is_cut: bool = False
 
 
 @dataclass(slots=True)
@@ -40,14 +45,17 @@ class _TokenTimes:
     times: dict[int, list[float]] = field(default_factory=dict)
     latest: int = -1
     since_latest: int = 0
+    first_end_seconds: float = math.inf
 
-    def add(self, prompt: int, at_seconds: float) -> None:
-        if prompt not in self.times:
-            self.times[prompt] = []
-            self.latest, self.since_latest = prompt, 0
-        elif prompt == self.latest:
+    def add(self, token: WrittenToken) -> None:
+        if token.prompt not in self.times:
+            self.times[token.prompt] = []
+            self.latest, self.since_latest = token.prompt, 0
+        elif token.prompt == self.latest:
             self.since_latest += 1
-        self.times[prompt].append(at_seconds)
+        self.times[token.prompt].append(token.at_seconds)
+        if token.is_last:
+            self.first_end_seconds = min(self.first_end_seconds, token.at_seconds)
 
 
 @dataclass(slots=True)
@@ -98,13 +106,13 @@ class DecodeProber:
         tokens = self.engine.complete(prompts, most, self.deadline_seconds)
         with closing(tokens):
             for token in tokens:
-                writing.add(token.prompt, token.at_seconds)
+                writing.add(token)
                 whole = len(writing.times) == batch
                 if whole and writing.since_latest >= STEPS + _LEFT_OUT:
                     break
                 if not whole and writing.since_latest >= patience:
                     return CrowdedBatch(len(writing.times))
-        return _timed(writing, batch, most)
+        return _timed(writing, batch)
 
     def _wait_until_idle(self) -> None:
         """Wait until previously aborted requests have left the engine."""
@@ -122,15 +130,15 @@ class DecodeProber:
             waited_seconds += _POLL_SECONDS
 
 
-def _timed(writing: _TokenTimes, batch: int, most: int) -> SizeProbe | CrowdedBatch:
+def _timed(writing: _TokenTimes, batch: int) -> SizeProbe | CrowdedBatch:
     """The steps of the request that started last, while all others generated tokens as well."""
     if len(writing.times) < batch:
         return CrowdedBatch(max(len(writing.times), 1))
-    ended = [times[-1] for times in writing.times.values() if len(times) >= most]
-    until_seconds = min(ended, default=math.inf)
+    until_seconds = writing.first_end_seconds
     times = [at for at in writing.times[writing.latest] if at <= until_seconds][_LEFT_OUT:]
     seconds = [later - earlier for earlier, later in pairwise(times)]
     if len(seconds) < _LEAST_TIMED:
         began = [times[0] for times in writing.times.values()]
-        return CrowdedBatch(max(sum(at <= until_seconds for at in began) - 1, 1))
+        most = max(sum(at <= until_seconds for at in began) - 1, 1)
+        return CrowdedBatch(most, is_cut=True)
     return SizeProbe(batch, tuple(max(each, 1e-9) for each in seconds))

@@ -15,13 +15,16 @@ from disagg_exporter.capacity.curves.curve import Point
 class ContextTuning:
     """Results for requests with contexts of one length.
 
-    `crowded_at` is the most that the engine ran at once, if it did not run the requested batch.
+    `crowded_at` is the most that the engine ran at once, if it did not run the requested batch;
+    `cut_at` the most that could be timed at once before requests ended, which says nothing of what
+    the engine runs.
     """
 
     context_tokens: int
     target_seconds: float
     probed: TimedSteps = field(default_factory=TimedSteps)
     crowded_at: int | None = None
+    cut_at: int | None = None
     most_probes: int = 0
     complete: bool = False
 
@@ -113,9 +116,13 @@ class DecodeTuner:
             found = self._prober.probe(batch, context.context_tokens)
             if isinstance(found, CrowdedBatch):
                 largest = max(1, min(found.most, batch - 1))
-                context = replace(context, crowded_at=largest)
+                most = largest if batch > 1 else 0
+                if found.is_cut:
+                    context = replace(context, cut_at=most)
+                else:
+                    context = replace(context, crowded_at=most, cut_at=None)
                 if batch == 1:
-                    self._contexts[place] = replace(context, crowded_at=0, complete=True)
+                    self._contexts[place] = replace(context, complete=True)
                     return
                 continue
             context = replace(context, probed=context.probed.plus(found))

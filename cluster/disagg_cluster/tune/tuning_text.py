@@ -163,14 +163,23 @@ def _decode_advice(found: DecodeTuning) -> Iterator[str]:
     for context in found.contexts:
         known, tokens = context.estimate, context.context_tokens
         if not context.points:
-            crowded = context.crowded_at is not None
-            why = "the engine runs no such request" if crowded else "nothing was timed"
+            why = "nothing was timed"
+            if context.crowded_at is not None:
+                why = "the engine runs no such request"
+            elif context.cut_at is not None:
+                why = "requests end before their steps can be timed"
             yield f"Contexts of {tokens} tokens: {why}."
         elif known.quick is None:
             yield f"Contexts of {tokens} tokens: a single request misses {target}."
         elif known.slow is None:
-            held = f"it ran {context.crowded_at} at once at most"
-            why = "more were not timed (--largest)" if context.crowded_at is None else held
+            why = "more were not timed (--largest)"
+            if context.cut_at is not None:
+                why = (
+                    f"with more than {context.cut_at}, the first requests end before the last "
+                    "begin: shorter contexts leave room for more output"
+                )
+            elif context.crowded_at is not None:
+                why = f"it ran {context.crowded_at} at once at most"
             yield f"Contexts of {tokens} tokens: no batch missed {target}; {why}."
     most = found.max_num_seqs
     if most is not None and any(each.estimate.slow is not None for each in found.contexts):

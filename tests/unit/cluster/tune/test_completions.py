@@ -32,12 +32,20 @@ def test_several_prompts_are_one_request() -> None:
         (b"", []),
         (b"data: [DONE]", []),
         (b'data: {"choices": [], "usage": {}}', []),
-        (b'data: {"choices": [{"index": 2, "text": ""}]}', [2]),
-        (b'data: {"choices": [{"index": 0}, {"index": 1}]}', [0, 1]),
+        (b'data: {"choices": [{"index": 2, "text": ""}]}', [(2, False)]),
+        (
+            b'data: {"choices": [{"index": 0, "finish_reason": null},'
+            b' {"index": 1, "finish_reason": "stop"}]}',
+            [(0, False), (1, True)],
+        ),
     ],
 )
-def test_a_stream_line_gives_the_prompts_of_its_tokens(line: bytes, prompts: list[int]) -> None:
-    assert written_prompts(line, URL) == prompts
+def test_a_stream_line_gives_the_prompts_of_its_tokens(
+    line: bytes, prompts: list[tuple[int, bool]]
+) -> None:
+    found = written_prompts(line, URL)
+
+    assert [(each.prompt, each.is_last) for each in found] == prompts
 
 
 @pytest.mark.parametrize(
@@ -47,6 +55,7 @@ def test_a_stream_line_gives_the_prompts_of_its_tokens(line: bytes, prompts: lis
         b"data: {",
         b'data: {"choices": 3}',
         b'data: {"choices": [{"text": "a"}]}',
+        b'data: {"choices": [3]}',
         b"data: 7",
     ],
 )

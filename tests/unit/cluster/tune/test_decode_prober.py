@@ -46,6 +46,41 @@ def test_requests_too_short_to_overlap_are_no_batch() -> None:
 
     assert isinstance(found, CrowdedBatch)
     assert found.most < 64
+    assert found.is_cut
+
+
+def test_requests_cut_short_by_the_longest_request_say_nothing_of_what_the_engine_runs() -> None:
+    """It would run 400 within the target; the 96 tokens of each let 43 overlap."""
+    engine = FakeEngine(PRICE, step_tokens=2048, requests=1024)
+    tuner = DecodeTuner(prober(engine, 4096), [4000], 0.05, 256)
+
+    found = tuner.run(lambda _: None)
+
+    (context,) = found.contexts
+    assert (context.crowded_at, context.cut_at, found.max_num_seqs) == (None, 43, None)
+    text = decode_text(found)
+    assert "with more than 43, the first requests end before the last begin" in text
+    assert "max_num_seqs" not in text
+
+
+class EndingEngine(FakeEngine):
+    """Ends each request after forty tokens, whatever was asked."""
+
+    def complete(
+        self, prompts: Sequence[Prompt], max_tokens: int, deadline_seconds: float
+    ) -> Generator[WrittenToken]:
+        return super().complete(prompts, min(max_tokens, 40), deadline_seconds)
+
+
+def test_steps_of_fewer_requests_are_not_those_of_a_batch_that_an_engine_ended_early() -> None:
+    """Two thirds of the 64 still generate when the last begins."""
+    made = prober(EndingEngine(affine(0.01, 1e-3), step_tokens=256))
+
+    assert isinstance(made.probe(1, 256), SizeProbe)
+    found = made.probe(64, 256)
+
+    assert isinstance(found, CrowdedBatch)
+    assert found.is_cut
 
 
 def test_waiting_for_running_requests_ends_with_an_error() -> None:
