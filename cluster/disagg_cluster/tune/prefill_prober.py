@@ -164,15 +164,23 @@ class PrefillProber:
             return None
         of_ours = passed.first_token_seconds or 0.0
         if ahead:
-            of_ours -= self._alone(shape.tokens)
+            of_ahead = self._alone(shape.tokens)
+            if of_ahead is None:
+                return None
+            of_ours -= of_ahead
         return of_ours / shape.prompts
 
-    def _alone(self, tokens: int) -> float:
-        """Duration of a step with only the prompt ahead, from the engine's page."""
+    def _alone(self, tokens: int) -> float | None:
+        """Duration of a step with only the prompt ahead, from the engine's page.
+
+        None if others took part in each such step, which is tried again with the next sample.
+        """
         if tokens not in self._alone_seconds:
             found = [self._sample(StepShape(1, tokens)) for _ in range(_ALONE + 1)]
             known = [each for each in found[1:] if each is not None]
-            self._alone_seconds[tokens] = median(known) if known else 0.0
+            if not known:
+                return None
+            self._alone_seconds[tokens] = median(known)
         return self._alone_seconds[tokens]
 
     def _send(self, shape: StepShape, *, ahead: bool) -> list[WrittenToken]:

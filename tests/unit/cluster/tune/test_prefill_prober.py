@@ -1,10 +1,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Generator, Sequence
 
 import pytest
 
-from disagg_cluster.tune.completions import SmallVocabularyError, UniquePrompts
+from disagg_cluster.tune.completions import (
+    Prompt,
+    SmallVocabularyError,
+    UniquePrompts,
+    WrittenToken,
+)
 from disagg_cluster.tune.prefill_prober import (
     LEAST_SAMPLES,
     PrefillProber,
@@ -95,6 +101,29 @@ def test_foreign_requests_prevent_a_probe_unless_live_is_allowed() -> None:
 
     assert engine.sent == []
     assert prober(engine, live=True).probe(StepShape(1, 64)) is not None
+
+
+class BusyEngine(FakeEngine):
+    """Serves a request of somebody else beside each of the first single prompts."""
+
+    others: int = 12
+
+    def complete(
+        self, prompts: Sequence[Prompt], max_tokens: int, deadline_seconds: float
+    ) -> Generator[WrittenToken]:
+        yield from super().complete(prompts, max_tokens, deadline_seconds)
+        if len(prompts) == 1 and self.others:
+            self.others -= 1
+            self._first_tokens += 1
+            self._steps += 1
+
+
+def test_a_prompt_ahead_whose_own_step_is_not_known_is_not_counted_to_the_step_after_it() -> None:
+    """At first there was no step of a prompt alone in which no other request took part."""
+    probe = prober(BusyEngine(PRICE), live=True).probe(StepShape(2, 512))
+
+    assert probe is not None
+    assert probe.seconds == pytest.approx([PRICE(1024)] * LEAST_SAMPLES)
 
 
 @pytest.mark.parametrize(
