@@ -36,6 +36,8 @@ _LONG_SECONDS = 10.0
 _TOGETHER = 0.1
 _TOGETHER_SECONDS = 0.003
 _APART = 0.3
+# Part of the step ahead by which a page's time exceeds the client's where it contains that step.
+_OVERLAP = 0.5
 DEADLINE_SECONDS = 120.0
 
 
@@ -142,9 +144,9 @@ class PrefillProber:
         seconds = by_client
         if self.source is TimeSource.PAGE:
             passed = self._passed(before, shape.prompts + ahead)
-            by_page = self._by_page(shape, passed, ahead=ahead)
             # Only the client sees whether all came together, and after the prompt ahead.
-            seconds = None if by_client is None else by_page
+            if seconds is not None:
+                seconds = self._by_page(shape, passed, seconds, ahead=ahead)
         if seconds is None and shape.prompts > 1:
             # A slow engine admits all of them into the step of the prompt ahead.
             self._ahead = not self._ahead
@@ -159,16 +161,21 @@ class PrefillProber:
             self.sleep(_POLL_SECONDS)
         return passed
 
-    def _by_page(self, shape: StepShape, passed: EngineCounters, *, ahead: bool) -> float | None:
+    def _by_page(
+        self, shape: StepShape, passed: EngineCounters, client_seconds: float, *, ahead: bool
+    ) -> float | None:
         if passed.first_token_requests != shape.prompts + ahead or passed.steps != 1 + ahead:
             return None
         of_ours = passed.first_token_seconds or 0.0
-        if ahead:
-            of_ahead = self._alone(shape.tokens)
-            if of_ahead is None:
-                return None
-            of_ours -= of_ahead
-        return of_ours / shape.prompts
+        if not ahead:
+            return of_ours / shape.prompts
+        of_ahead = self._alone(shape.tokens)
+        if of_ahead is None:
+            return None
+        seconds = (of_ours - of_ahead) / shape.prompts
+        # With async scheduling a step is scheduled, which begins its prompts' time, while the step
+        # ahead still runs. From token to token the client sees the step by itself.
+        return client_seconds if seconds - client_seconds > _OVERLAP * of_ahead else seconds
 
     def _alone(self, tokens: int) -> float | None:
         """Duration of a step with only the prompt ahead, from the engine's page.
