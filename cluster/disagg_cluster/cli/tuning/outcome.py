@@ -154,6 +154,14 @@ def _allowed(worker: Worker, wanted: Mapping[str, int]) -> dict[str, int]:
     step, most = STEP_TOKENS["vllm"], REQUESTS["vllm"]
     if worker.engine != "vllm":
         return found
+    if step in found and flags.has("no-enable-chunked-prefill"):
+        longest = flags.value("max-model-len") or ""
+        if not longest.isdecimal() or int(longest) > found[step]:
+            raise NothingToSetError(
+                f"{worker.name} runs with --no-enable-chunked-prefill, and does not start with a "
+                f"{step} of {found[step]}, below the longest request (--max-model-len): without "
+                "chunks a step holds a whole prompt. The node file stays as it is"
+            )
     set_to = flags.value(most.lstrip("-")) or ""
     if step in found and set_to.isdecimal() and int(set_to) > found[step]:
         click.echo(
