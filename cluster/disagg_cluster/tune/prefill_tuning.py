@@ -58,10 +58,14 @@ def interpolated(points: Sequence[Point], size: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PrefillTuning:
-    """Results for all lengths, and the recommended setting."""
+    """Results for all lengths, and the recommended setting.
+
+    `none_whole`: no step computed two prompts, however small.
+    """
 
     lengths: tuple[LengthTuning, ...]
     source: TimeSource | None = None
+    none_whole: bool = False
 
     @property
     def max_num_batched_tokens(self) -> int | None:
@@ -120,12 +124,13 @@ class PrefillTuner:
         self._most_prompt_tokens = most_prompt_tokens
         self._most_probes = most_probes
         self._timed: dict[StepShape, SizeProbe] = {}
+        self._none_whole = False
         self._lengths = [LengthTuning(tokens) for tokens in prompt_tokens]
 
     @property
     def found(self) -> PrefillTuning:
         """The results so far."""
-        return PrefillTuning(tuple(self._lengths), self._prober.source)
+        return PrefillTuning(tuple(self._lengths), self._prober.source, self._none_whole)
 
     def run(self, progress: Progress) -> PrefillTuning:
         """Search to the end; raises as `PrefillProber.probe`."""
@@ -150,6 +155,7 @@ class PrefillTuner:
                 low = middle
             else:
                 high = middle
+        self._none_whole = low == 0 and not self._is_whole(grid[0])
         return grid[low]
 
     def _is_whole(self, size: int) -> bool:

@@ -79,6 +79,12 @@ def _knee_row(found: PrefillTuning, length: LengthTuning) -> tuple[str, ...]:
 
 def _prefill_advice(found: PrefillTuning) -> str:
     lines = []
+    if found.none_whole:
+        lines.append(
+            "No two prompts were computed in one step, so no step can be filled: the engine runs "
+            "one request at once, deals the prompts of a request out to several ranks or servers, "
+            "or serves others all the time (--live)."
+        )
     for length in found.lengths:
         known = length.estimate
         if known is None:

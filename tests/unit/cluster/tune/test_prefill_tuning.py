@@ -7,6 +7,7 @@ import pytest
 from disagg_cluster.tune.completions import UniquePrompts
 from disagg_cluster.tune.prefill_prober import PrefillProber
 from disagg_cluster.tune.prefill_tuning import LengthTuning, PrefillTuner, PrefillTuning
+from disagg_cluster.tune.tuning_text import prefill_text
 from support.probed_engines import FakeEngine, affine
 
 PRICE = affine(1e-3, 1e-5)
@@ -64,3 +65,12 @@ def test_partial_results_are_available_after_an_interrupt() -> None:
     (length,) = made.found.lengths
     assert (len(length.probed.probes), length.complete) == (2, False)
     assert made.found.max_num_batched_tokens is None
+
+
+def test_an_engine_that_computes_no_two_prompts_in_one_step_is_told_so() -> None:
+    """As with one request at once, or several data-parallel ranks."""
+    found = tuned(FakeEngine(PRICE, requests=1), (512,))
+
+    assert found.max_num_batched_tokens is None
+    assert "No two prompts were computed in one step" in prefill_text(found)
+    assert "No two prompts" not in prefill_text(tuned(FakeEngine(PRICE, step_tokens=64), (512,)))
