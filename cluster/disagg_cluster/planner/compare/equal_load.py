@@ -15,6 +15,8 @@ _NORMAL = 1.645
 # Prior deviation of an elasticity: where load hardly varies, a measure may still follow it.
 _PRIOR = 1.0
 _LEAST_VARIANCE = 1e-18
+# Batches beyond what the regression takes; with fewer it would explain all drift by the load.
+_LEAST_FREEDOM = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,21 +55,20 @@ class EqualLoad:
         ]
         loads = np.concatenate([each[0] for each in pairs])
         values = np.concatenate([each[1] for each in pairs])
-        slopes = np.linalg.lstsq(loads, values, rcond=1e-9)[0]
-        freedom = max(1, len(values) - len(pairs) - loads.shape[1])
-        variance = float(np.square(values - loads @ slopes).sum()) / freedom
-        variance = max(variance, _LEAST_VARIANCE)
-        inverse = np.linalg.inv(loads.T @ loads + variance / _PRIOR**2 * np.eye(loads.shape[1]))
         before, after = (
             _loads(span, weight[None, :])[0] for span, weight in zip(spans, weights, strict=True)
         )
-        return cls(
-            measured,
-            inverse @ loads.T @ values,
-            variance * inverse,
-            (before + after) / 2,
-            after - before,
-        )
+        middle, difference = (before + after) / 2, after - before
+        freedom = len(values) - len(pairs) - loads.shape[1]
+        if freedom < _LEAST_FREEDOM:
+            none = np.zeros(loads.shape[1])
+            return cls(measured, none, _PRIOR**2 * np.eye(len(none)), middle, difference)
+        slopes = np.linalg.lstsq(loads, values, rcond=1e-9)[0]
+        variance = float(np.square(values - loads @ slopes).sum()) / freedom
+        variance = max(variance, _LEAST_VARIANCE)
+        inverse = np.linalg.inv(loads.T @ loads + variance / _PRIOR**2 * np.eye(loads.shape[1]))
+        elasticities = inverse @ loads.T @ values
+        return cls(measured, elasticities, variance * inverse, middle, difference)
 
     def estimate(self, span: SpanMinutes, weights: Floats) -> Floats:
         """Compute the measure at the common load for each row of minute weights."""
@@ -82,7 +83,9 @@ class EqualLoad:
             ends: Its low and high end, relative to the estimate.
             batches_alike: Correlation time of the batches: so many count as one.
         """
-        variance = float(self.difference @ self.covariance @ self.difference) * batches_alike
+        apart = self.difference
+        variance = float(apart @ self.covariance @ apart) * batches_alike
+        variance = min(variance, _PRIOR**2 * float(apart @ apart))
         found: Floats = np.array([-1.0, 1.0]) * np.hypot(ends, _NORMAL * np.sqrt(variance))
         return found
 
