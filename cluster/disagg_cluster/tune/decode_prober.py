@@ -70,6 +70,7 @@ class DecodeProber:
         deadline_seconds: Time limit per batch.
         sleep: Waits between polls of the page, the only way to see that aborted requests have left
             the engine.
+        others: Requests of others that ran before the first batch; None while not known.
     """
 
     engine: ProbedEngine
@@ -78,6 +79,7 @@ class DecodeProber:
     live: bool = False
     deadline_seconds: float = DEADLINE_SECONDS
     sleep: Callable[[float], None] = time.sleep
+    others: int | None = None
 
     def probe(self, batch: int, context_tokens: int) -> SizeProbe | CrowdedBatch:
         """Time the steps of a batch.
@@ -87,7 +89,10 @@ class DecodeProber:
             EngineDownError: It does not answer, or not in time.
             LiveEngineError: Others have begun to use it.
         """
-        self._wait_until_idle()
+        if self.live:
+            self._see_others()
+        else:
+            self._wait_until_idle()
         while True:
             try:
                 return self._times(batch, context_tokens)
@@ -114,10 +119,16 @@ class DecodeProber:
                     return CrowdedBatch(len(writing.times))
         return _timed(writing, batch)
 
+    def _see_others(self) -> None:
+        page = self.engine.page()
+        # Later, some of ours may not have been aborted yet.
+        if self.others is None and page is not None and page.running is not None:
+            self.others = round(page.running)
+
     def _wait_until_idle(self) -> None:
         """Wait until previously aborted requests have left the engine."""
         waited_seconds = 0.0
-        while not self.live:
+        while True:
             page = self.engine.page()
             try:
                 refuse_others(page)

@@ -41,10 +41,14 @@ class ContextTuning:
 
 @dataclass(frozen=True, slots=True)
 class DecodeTuning:
-    """Results for all contexts, and the recommended setting."""
+    """Results for all contexts, and the recommended setting.
+
+    `others` is the number of requests of others that ran beside them.
+    """
 
     contexts: tuple[ContextTuning, ...]
     target_seconds: float
+    others: int = 0
 
     @property
     def max_num_seqs(self) -> int | None:
@@ -52,8 +56,11 @@ class DecodeTuning:
 
         Contexts of which the engine itself runs fewer do not count: its cache bounds these, and
         shorter ones may be more. Where it runs all that meet the target, it is what it runs at
-        most; where the target was out of reach of the largest batch to time, nothing is known.
+        most; where the target was out of reach of the largest batch to time, nothing is known. Nor
+        is it beside requests of others: the engine ran more than each batch says.
         """
+        if self.others:
+            return None
         if any(context.estimate.requests is None for context in self.contexts):
             return None
         missed = [each.estimate for each in self.contexts if each.estimate.slow is not None]
@@ -92,7 +99,8 @@ class DecodeTuner:
     @property
     def found(self) -> DecodeTuning:
         """The results so far."""
-        return DecodeTuning(tuple(self._contexts), self._target_seconds)
+        others = self._prober.others or 0
+        return DecodeTuning(tuple(self._contexts), self._target_seconds, others)
 
     def run(self, progress: Callable[[ContextTuning], None]) -> DecodeTuning:
         """Search to the end; raises as `DecodeProber.probe`."""

@@ -187,6 +187,12 @@ def _decode_advice(found: DecodeTuning) -> Iterator[str]:
             elif context.crowded_at is not None:
                 why = f"it ran {context.crowded_at} at once at most"
             yield f"Contexts of {tokens} tokens: no batch missed {target}; {why}."
+    if found.others:
+        yield (
+            f"{found.others} requests of others ran beside the first batch (--live), so the engine "
+            "ran more at once than each batch says, and nothing is recommended: take it out of "
+            "service to learn its limit."
+        )
     most = found.max_num_seqs
     if most is not None and any(each.estimate.slow is not None for each in found.contexts):
         yield (

@@ -133,3 +133,17 @@ def test_the_tuner_respects_the_batch_limit_of_the_engine() -> None:
 
     (context,) = found.contexts
     assert (found.max_num_seqs, context.crowded_at, context.complete) == (20, 20, True)
+
+
+def test_beside_requests_of_others_no_limit_is_recommended() -> None:
+    """The engine keeps the target with 200 at once, of which 100 are those of others."""
+    engine = FakeEngine(lambda tokens: 0.01 + 2e-4 * (tokens + 100), running=100, requests=1024)
+    made = DecodeProber(engine, UniquePrompts(random.Random(3)), 131_072, live=True)
+
+    found = DecodeTuner(made, [512], 0.05, 256).run(lambda _: None)
+
+    assert found.contexts[0].estimate.requests == pytest.approx(100, abs=1)
+    assert found.max_num_seqs is None
+    text = decode_text(found)
+    assert "100 requests of others ran beside the first batch (--live)" in text
+    assert "Set max_num_seqs" not in text
