@@ -23,6 +23,12 @@ _POWERS = (0.5, 1.0)
 _SHARPNESS = 20.0
 # Four weeks of minutes.
 _MOST_STEPS = 40_320
+# Before a launch: at most this share of the load's square roots, which no single spike decides,
+_MOST_BEFORE_LAUNCH = 0.01
+# for at least this share of the history,
+_LEAST_BEFORE_LAUNCH = 0.1
+# and for more than so many times the longest stretch that was as quiet later.
+_LEAST_QUIET_RATIO = 2
 
 
 def forecast(
@@ -32,8 +38,9 @@ def forecast(
 
     Two forecasts are made in different scales, each with bands from its own past errors, and
     averaged: the scale whose past quantiles had the smaller pinball loss weighs by far the most.
-    Only the last 40,320 steps of a history are used. Unknown steps at its end are forecast too:
-    bands are as wide as the distance from the last known step requires.
+    Only the last 40,320 steps of a history are used, and of a model that was launched in it only
+    what follows the launch, or twice the horizon if that is longer. Unknown steps at its end are
+    forecast too: bands are as wide as the distance from the last known step requires.
 
     Raises:
         ValueError: `horizon_steps` is below 1, or a quantile is not between 0 and 1.
@@ -51,12 +58,14 @@ def forecast(
     values = _from_first_known(recent)
     gap_steps = int(np.argmax(np.isfinite(values[::-1])))
     values = values[: len(values) - gap_steps]
-    if len(values) < LEAST_HISTORY_PER_HORIZON * (horizon_steps + gap_steps):
+    least_steps = LEAST_HISTORY_PER_HORIZON * (horizon_steps + gap_steps)
+    if len(values) < least_steps:
         unknown = f" after {gap_steps} that are not known" if gap_steps else ""
         return UndecidedForecast(
             f"{len(values)} steps of history for {horizon_steps} ahead{unknown}; a forecast needs "
             f"{LEAST_HISTORY_PER_HORIZON} times the horizon"
         )
+    values = _from_launch(values, least_steps)
     asked = np.asarray(quantiles, dtype=np.float64)
     order = np.argsort(asked)
     parts = [
@@ -113,6 +122,25 @@ def _shares(parts: Sequence[Projection]) -> Floats:
     shares: Floats = (relative / relative.min(axis=0)) ** -_SHARPNESS
     shares /= shares.sum(axis=0)
     return shares
+
+
+def _from_launch(values: Floats, least_steps: int) -> Floats:
+    """The steps since the load began, but at least so many; all if it may be older than they are.
+
+    Before a launch it was right to forecast nothing, which says nothing of the errors after it.
+    """
+    at = np.flatnonzero(np.isfinite(values))
+    known = values[at]
+    held = np.cumsum(np.sqrt(known))
+    before = int(np.searchsorted(held, _MOST_BEFORE_LAUNCH * held[-1], side="right"))
+    if not _LEAST_BEFORE_LAUNCH * len(known) <= before < len(known):
+        return values
+    louder = np.flatnonzero(known[before:] > known[:before].mean())
+    stretches = np.diff(louder, prepend=-1, append=len(known) - before) - 1
+    if before <= _LEAST_QUIET_RATIO * stretches.max():
+        return values
+    start = min(at[before], at[-LEAST_OBSERVATIONS], len(values) - least_steps)
+    return values[at[np.searchsorted(at, start, side="right") - 1] :]
 
 
 def _from_first_known(values: Floats) -> Floats:

@@ -60,6 +60,33 @@ def test_forecasts_scale_with_the_unit(seed: int, unit: float) -> None:
     )
 
 
+def test_a_launched_load_has_the_bands_of_one_that_was_never_idle() -> None:
+    past = daily(4, noise=0.2)
+    plain = made(past, _DAY)
+    launched = made(np.r_[np.zeros(10 * _DAY), past], _DAY)
+
+    ratios = [
+        (made.path(0.95) - made.path(0.05)).mean() / made.path(0.5).mean()
+        for made in (launched, plain)
+    ]
+    assert ratios[0] == pytest.approx(ratios[1], rel=0.1)
+    assert launched.path(0.5).mean() == pytest.approx(plain.path(0.5).mean(), rel=0.1)
+
+
+def test_the_bands_of_a_young_launch_stay_open() -> None:
+    found = made(np.r_[np.zeros(10 * _DAY), daily(1)[: _DAY // 4]], _DAY)
+
+    assert (found.path(0.95) > 1.2 * found.path(0.5))[_DAY // 2 :].all()
+
+
+def test_a_load_that_was_as_quiet_later_was_not_launched() -> None:
+    """A load of weekends only ends on Monday, which its idle first days tell."""
+    week = np.r_[np.zeros(5 * _DAY), daily(2)]
+    found = made(np.r_[week, week], _DAY)
+
+    assert found.path(0.95).max() < 0.1 * daily(2).mean()
+
+
 def test_a_daily_load_uses_the_day_season() -> None:
     past = daily(8)
     found = made(past[: 7 * _DAY], _DAY)
