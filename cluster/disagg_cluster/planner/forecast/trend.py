@@ -85,11 +85,7 @@ def phase_trend(
     share = _quotient(of_prefill, total)
     change = robust_slope(times, share)
     if change is None:
-        known = int(np.isfinite(share).sum())
-        return UndecidedTrend(
-            f"work of both phases is known in {known} of the last {_BINS} windows of "
-            f"{window_seconds / _BINS / 60:g} minutes; a trend needs {LEAST_POINTS}"
-        )
+        return UndecidedTrend(_too_few(share, total, window_seconds))
     found = []
     for name, (load, per) in drivers.items():
         below = np.ones(_BINS) if per is None else binned(per)
@@ -102,6 +98,20 @@ def phase_trend(
     level = float(np.nanmedian(recent if np.isfinite(recent).any() else share))
     hours = window_seconds / HOUR_SECONDS
     return PhaseTrend(_verdict(level, change, hours), level, change, tuple(found))
+
+
+def _too_few(share: Floats, total: Floats, window_seconds: float) -> str:
+    """Why there is no trend: an idle model is known to be idle."""
+    known, busy = int(np.isfinite(total).sum()), int(np.isfinite(share).sum())
+    some = (
+        f"work of both phases is known in {known}"
+        if known < LEAST_POINTS
+        else f"there was work in {busy}"
+    )
+    return (
+        f"{some} of the last {_BINS} windows of {window_seconds / _BINS / 60:g} minutes; "
+        f"a trend needs {LEAST_POINTS}"
+    )
 
 
 def _verdict(share: float, change: RobustSlope, hours: float) -> TrendVerdict:

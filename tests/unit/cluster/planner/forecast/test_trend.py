@@ -67,11 +67,23 @@ def test_a_shift_has_its_speed_and_its_drivers() -> None:
 
 
 def test_a_trend_of_unknown_work_is_undecided() -> None:
-    idle = a_minute(0.0)
-    found = phase_trend(idle, idle, {})
+    unknown = a_minute(np.nan)
+    found = phase_trend(unknown, unknown, {})
 
     assert isinstance(found, UndecidedTrend)
     assert "known in 0 of the last 24 windows of 15 minutes" in found.why
+
+
+@pytest.mark.parametrize(("busy_steps", "windows"), [(0, 0), (30, 2)])
+def test_the_work_of_an_idle_model_is_not_called_unknown(busy_steps: int, windows: int) -> None:
+    """Retired, or launched half an hour ago."""
+    load = a_minute(np.where(np.arange(_STEPS) >= _STEPS - busy_steps, 5.0, 0.0))
+    found = phase_trend(load, load, {})
+
+    assert isinstance(found, UndecidedTrend)
+    assert found.why == (
+        f"there was work in {windows} of the last 24 windows of 15 minutes; a trend needs 8"
+    )
 
 
 def test_one_burst_does_not_make_a_slope() -> None:
