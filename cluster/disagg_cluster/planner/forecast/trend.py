@@ -94,8 +94,7 @@ def phase_trend(
         if driver is not None:
             found.append(driver)
     found.sort(key=lambda each: (not each.change_per_hour.sure, -abs(each.change_per_hour.middle)))
-    recent = share[-_BINS // 4 :]
-    level = float(np.nanmedian(recent if np.isfinite(recent).any() else share))
+    level = _present(share)
     hours = window_seconds / HOUR_SECONDS
     return PhaseTrend(_verdict(level, change, hours), level, change, tuple(found))
 
@@ -125,12 +124,23 @@ def _verdict(share: float, change: RobustSlope, hours: float) -> TrendVerdict:
 
 
 def _driver(name: str, times: Floats, size: Floats) -> TrendDriver | None:
-    """Relative change, so that requests and lengths compare; None where nothing is known."""
-    middle = float(np.nanmedian(size)) if np.isfinite(size).any() else 0.0
-    if not middle > 0:
+    """Relative change, so that requests and lengths compare; None where it was nothing or unknown.
+
+    It is relative to the median over the window, or to the mean if it was mostly 0.
+    """
+    if not np.isfinite(size).any():
         return None
-    change = robust_slope(times, size / middle)
-    return None if change is None else TrendDriver(name, middle, change)
+    usual = float(np.nanmedian(size)) or float(np.nanmean(size))
+    if not usual > 0:
+        return None
+    change = robust_slope(times, size / usual)
+    return None if change is None else TrendDriver(name, _present(size), change)
+
+
+def _present(of: Floats) -> float:
+    """Median of the last quarter of the window, or of all of it if that is not known."""
+    recent = of[-_BINS // 4 :]
+    return float(np.nanmedian(recent if np.isfinite(recent).any() else of))
 
 
 def _binned(series: LoadSeries, start_seconds: float, window_seconds: float) -> Floats:

@@ -43,7 +43,7 @@ def test_a_steady_load_is_heavy_in_its_dominant_phase(
 
 
 def test_a_shift_has_its_speed_and_its_drivers() -> None:
-    """Prompts grow by 20 % of their median size per hour; nothing else changes."""
+    """Prompts grow by 20 % of their median size per hour, to 1,450 lately; nothing else changes."""
     hours = (np.arange(_STEPS) + 0.5) / 60 - 3
     requests = noisy(2.0)
     prompt = a_minute(requests.values * 1000 * (1 + 0.2 * hours))
@@ -61,9 +61,23 @@ def test_a_shift_has_its_speed_and_its_drivers() -> None:
     assert found.verdict is TrendVerdict.SHIFTING
     assert found.share_change_per_hour.low > 0
     assert found.drivers[0].name == "prompt length"
-    assert found.drivers[0].level == pytest.approx(1000, rel=0.05)
+    assert found.drivers[0].level == pytest.approx(1450, rel=0.05)
     assert found.drivers[0].change_per_hour.middle == pytest.approx(0.2, abs=0.02)
     assert not next(d for d in found.drivers if d.name == "requests").change_per_hour.sure
+
+
+@pytest.mark.parametrize(
+    ("busy", "now"), [(slice(0, 220), 0.0), (slice(220, 360), 5.0), (slice(0, 360), 5.0)]
+)
+def test_a_driver_has_its_present_level(busy: slice, now: float) -> None:
+    """Of a model that was retired, launched, or neither, about two hours ago."""
+    requests = np.zeros(_STEPS)
+    requests[busy] = 5.0
+    load = noisy(requests)
+    found = phase_trend(load, load, {"requests": (load, None)})
+
+    assert isinstance(found, PhaseTrend)
+    assert [each.level for each in found.drivers] == [pytest.approx(now, rel=0.05)]
 
 
 def test_a_trend_of_unknown_work_is_undecided() -> None:
