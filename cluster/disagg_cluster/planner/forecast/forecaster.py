@@ -65,11 +65,11 @@ def forecast(
             f"{len(values)} steps of history for {horizon_steps} ahead{unknown}; a forecast needs "
             f"{LEAST_HISTORY_PER_HORIZON} times the horizon"
         )
-    values = _from_launch(values, least_steps)
+    values, launch = _from_launch(values, least_steps)
     asked = np.asarray(quantiles, dtype=np.float64)
     order = np.argsort(asked)
     parts = [
-        project(values, series.step_seconds, gap_steps + horizon_steps, asked[order], power)
+        project(values, series.step_seconds, gap_steps + horizon_steps, asked[order], power, launch)
         for power in _POWERS
     ]
     shares = _shares(parts)
@@ -124,8 +124,10 @@ def _shares(parts: Sequence[Projection]) -> Floats:
     return shares
 
 
-def _from_launch(values: Floats, least_steps: int) -> Floats:
-    """The steps since the load began, but at least so many; all if it may be older than they are.
+def _from_launch(values: Floats, least_steps: int) -> tuple[Floats, int]:
+    """The steps since the load began, but at least so many, and which of them is the first.
+
+    All, and 0, if it may have begun before them.
 
     Before a launch it was right to forecast nothing, which says nothing of the errors after it.
     """
@@ -134,13 +136,14 @@ def _from_launch(values: Floats, least_steps: int) -> Floats:
     held = np.cumsum(np.sqrt(known))
     before = int(np.searchsorted(held, _MOST_BEFORE_LAUNCH * held[-1], side="right"))
     if not _LEAST_BEFORE_LAUNCH * len(known) <= before < len(known):
-        return values
+        return values, 0
     louder = np.flatnonzero(known[before:] > known[:before].mean())
     stretches = np.diff(louder, prepend=-1, append=len(known) - before) - 1
     if before <= _LEAST_QUIET_RATIO * stretches.max():
-        return values
+        return values, 0
     start = min(at[before], at[-LEAST_OBSERVATIONS], len(values) - least_steps)
-    return values[at[np.searchsorted(at, start, side="right") - 1] :]
+    start = at[np.searchsorted(at, start, side="right") - 1]
+    return values[start:], int(at[before] - start)
 
 
 def _from_first_known(values: Floats) -> Floats:

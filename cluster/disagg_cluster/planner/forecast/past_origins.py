@@ -58,6 +58,16 @@ class PastOrigins:
         left = (later > 0).sum(axis=1) / np.maximum(1, (self.sample_weights > 0).sum(axis=1))
         return replace(self, sample_weights=later, independent=self.independent * left)
 
+    def balanced(self, launch: int) -> PastOrigins:
+        """The same with outcomes before the step `launch` weighing no more than those since."""
+        old = self.targets < launch
+        before = (self.sample_weights * old).sum(axis=1)
+        since = self.sample_weights.sum(axis=1) - before
+        less = np.divide(
+            since, before, out=np.ones_like(before), where=(since > 0) & (before > since)
+        )
+        return replace(self, sample_weights=self.sample_weights * np.where(old, less[:, None], 1.0))
+
     @property
     def targets(self) -> Indices:
         """Step of each outcome."""

@@ -40,16 +40,24 @@ class Projection:
 
 
 def project(
-    values: Floats, step_seconds: float, horizon_steps: int, quantiles: Floats, power: float
+    values: Floats,
+    step_seconds: float,
+    horizon_steps: int,
+    quantiles: Floats,
+    power: float,
+    launch: int = 0,
 ) -> Projection:
     """Forecast `values ** power`, and raise the result to 1 / `power`.
 
     Loads vary more the higher they are; raised to the right power their variance is the same at
     all levels. Powers do not depend on the unit, and unlike logarithms they accept zero.
+
+    Where the load began in the step `launch`, the many outcomes before it do not outweigh the few
+    since.
     """
     scaled = values**power
     length = len(values)
-    past = PastOrigins.of(scaled, horizon_steps)
+    past = PastOrigins.of(scaled, horizon_steps).balanced(launch)
     seasons = possible_seasons(length, step_seconds)
     experts = expert_points(scaled, past.origins, past.horizons, seasons)
     used = tuple(season for season in seasons if season_helps(past, experts, season))

@@ -79,6 +79,16 @@ def test_the_bands_of_a_young_launch_stay_open() -> None:
     assert (found.path(0.95) > 1.2 * found.path(0.5))[_DAY // 2 :].all()
 
 
+@pytest.mark.parametrize("steps", [2, 6])
+def test_the_bands_of_a_load_that_was_just_launched_are_not_those_of_its_idle_past(
+    steps: int,
+) -> None:
+    found = made(np.r_[np.zeros(10 * _DAY), daily(1)[:steps]], _DAY)
+
+    assert (found.path(0.95) > 1.2 * found.path(0.5))[_DAY // 8 :].all()
+    assert (found.path(0.5) > 0).all()
+
+
 def test_a_load_that_was_as_quiet_later_was_not_launched() -> None:
     """A load of weekends only ends on Monday, which its idle first days tell."""
     week = np.r_[np.zeros(5 * _DAY), daily(2)]
