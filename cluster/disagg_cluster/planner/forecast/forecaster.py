@@ -61,9 +61,10 @@ def forecast(
     least_steps = LEAST_HISTORY_PER_HORIZON * (horizon_steps + gap_steps)
     if len(values) < least_steps:
         unknown = f" after {gap_steps} that are not known" if gap_steps else ""
+        needed = "both together" if gap_steps else "the horizon"
         return UndecidedForecast(
             f"{len(values)} steps of history for {horizon_steps} ahead{unknown}; a forecast needs "
-            f"{LEAST_HISTORY_PER_HORIZON} times the horizon"
+            f"{LEAST_HISTORY_PER_HORIZON} times {needed}"
         )
     values, launch = _from_launch(values, least_steps)
     asked = np.asarray(quantiles, dtype=np.float64)

@@ -211,6 +211,17 @@ def test_a_short_history_is_undecided_and_names_the_needed_length() -> None:
     )
 
 
+def test_the_length_needed_past_unknown_steps_counts_them_too() -> None:
+    def after(known: int) -> LoadForecast | UndecidedForecast:
+        return forecast(LoadSeries(0.0, 60.0, np.r_[np.ones(known), np.full(20, np.nan)]), 40)
+
+    assert after(119) == UndecidedForecast(
+        "119 steps of history for 40 ahead after 20 that are not known; a forecast needs 2 times "
+        "both together"
+    )
+    assert isinstance(after(120), LoadForecast)
+
+
 def test_a_forecast_begins_where_its_history_ends() -> None:
     series = LoadSeries(6000.0, 60.0, np.arange(100.0))
     found = forecast(series, 5, (0.9, 0.5))
