@@ -26,6 +26,7 @@ from disagg_cluster.inspect.report.past import (
     UNOBSERVED,
     Period,
     period_until,
+    utc,
 )
 from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from support.backfill import At, Past, openmetrics, prometheus_with
@@ -230,6 +231,16 @@ def test_a_cluster_with_older_rules_is_in_the_accounts_of_all_clusters(url: str,
 def test_an_unknown_cluster_is_an_error_that_names_it(url: str, now: int) -> None:
     with pytest.raises(NoHistoryError, match="of cluster 'a\"b' in this period"):
         Reader(url, 'a"b').read(period_until(now, SINCE))
+
+
+def test_a_fleet_younger_than_the_last_whole_bucket_is_told_to_ask_for_less(
+    url: str, now: int
+) -> None:
+    """In a report on a week the last hour is left out, until it is over."""
+    began = now - SHORT["young"] * MINUTE  # its first sample is a minute later
+
+    with pytest.raises(NoHistoryError, match=f"since {utc(began + MINUTE)} UTC.*a shorter --since"):
+        Reader(url, "young").read(period_until(began, SINCE))
 
 
 def test_a_prometheus_that_does_not_answer_is_an_error(now: int) -> None:

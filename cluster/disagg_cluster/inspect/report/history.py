@@ -23,6 +23,7 @@ from disagg_cluster.inspect.report.past import (
     Period,
     RuleSeries,
     added,
+    utc,
 )
 from disagg_cluster.prometheus.prometheus_api import Prometheus, Samples
 from disagg_cluster.prometheus.promql import matcher
@@ -206,6 +207,14 @@ class Reader:
         """Return what to check: the rules, the scraping, or the name of the cluster."""
         ends = (period.start_seconds, period.end_seconds, period.bucket_seconds)
         of = "" if self._cluster is None else f" of cluster {self._cluster!r}"
+        # A report on a week ends up to an hour ago, with its last whole bucket.
+        after = (period.end_seconds, period.end_seconds + period.bucket_seconds, SPAN_SECONDS // 60)
+        if later := self._range(f"count({self._selector(SPLIT)})", *after):
+            since = utc(later[0].values[0][0])
+            return (
+                f"{self._url} holds {SPLIT}{of} since {since} UTC, and this period ends before, "
+                f"{utc(period.end_seconds)} UTC: a shorter --since ends later"
+            )
         head = f"{self._url} holds no {SPLIT}{of} in this period, or a single sample of it"
         if self._range(f"count({self._selector('disagg_build_info')})", *ends):
             return f"{head}: it scrapes nodes, so load our rules (`disagg-node rules export DIR`)"
