@@ -38,3 +38,16 @@ def test_every_query_finds_data_beside_a_planner(url: str, asked: Query) -> None
     values = [value for _, value in query(url, filled(asked.expr, CHOICES))]
 
     assert any(math.isfinite(value) for value in values)
+
+
+def test_rows_of_a_plan_come_by_role_and_then_by_horizon(url: str) -> None:
+    """As text, 15m and 1h would come before 5m."""
+    [asked, *_] = (each for each in QUERIES if each.panel == "The plan")
+
+    found = [labels for labels, _ in query(url, filled(asked.expr, CHOICES))]
+
+    found.sort(key=lambda labels: labels["order"])
+    ahead = ["now", "5m", "15m", "30m", "1h", "2h", "6h"]
+    assert [(each["role"], each["horizon"]) for each in found] == [
+        (role, horizon) for role in ("decode", "prefill") for horizon in ahead
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders.capacity.queries import C, M
+from grafana.builders.capacity.queries import C, M, in_order
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import QUARTER, THIRD
@@ -96,7 +96,7 @@ def needed() -> Row:
     by = "role, gpu_name, horizon"
 
     def need(kind: str) -> Ask:
-        return Ask(_sum(_GPUS, f"{whole}, kind={kind}", by))
+        return Ask(in_order(_sum(_GPUS, f"{whole}, kind={kind}", by), "role"))
 
     return "GPUs needed against those there", [
         _role("prefill"),
@@ -112,7 +112,7 @@ def needed() -> Row:
                 need('"needed", quantile="0.9"'),
                 need('"needed", quantile="0.95"'),
                 need('"recommended"'),
-                Ask(_sum(_SHORT, f'{whole}, quantile="0.9"', by)),
+                Ask(in_order(_sum(_SHORT, f'{whole}, quantile="0.9"', by), "role")),
             ],
             [
                 Column("role", "Role"),
@@ -124,7 +124,8 @@ def needed() -> Row:
                 Column("D", "Recommended", unit="short"),
                 Column("E", "Short", unit="short"),
             ],
-            sort="Role",
+            sort="order",
+            height=18,
             none="no planner runs, or it has made no plan yet",
         ),
     ]

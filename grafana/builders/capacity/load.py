@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from grafana.builders.capacity.queries import LOAD, M
+from grafana.builders.capacity.queries import LOAD, M, in_order
 from grafana.builders.panels.board import Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import HALF, value
@@ -25,7 +25,7 @@ def ahead() -> Row:
 
     def said(quantile: str) -> Ask:
         matchers = f'{M}, quantile="{quantile}"'
-        return Ask(f"sum by (phase, horizon) ({once(_FORECAST, matchers)})")
+        return Ask(in_order(f"sum by (phase, horizon) ({once(_FORECAST, matchers)})", "phase"))
 
     return "Ahead", [
         rows(
@@ -42,7 +42,8 @@ def ahead() -> Row:
                     for letter, header in zip("ABCD", ("5 %", "50 %", "90 %", "95 %"), strict=True)
                 ),
             ],
-            sort="Phase",
+            sort="order",
+            height=12,
             none="no planner runs for this cluster: see docs/planner.md",
             width=HALF,
         ),
@@ -52,13 +53,20 @@ def ahead() -> Row:
             "go away with time; nothing_lately: no recent load was observed; no_capacity: no "
             "engine's step times are known; no_forecast: requests are not counted. Good: only "
             "distant horizons.",
-            [Ask(f"max by (role, horizon, reason) (disagg_plan_undecided{{{M}}})")],
+            [
+                Ask(
+                    in_order(
+                        f"max by (role, horizon, reason) (disagg_plan_undecided{{{M}}})", "role"
+                    )
+                )
+            ],
             [
                 Column("role", "Role", width=120),
                 Column("horizon", "Horizon", width=100),
                 Column("reason", "Reason"),
             ],
-            sort="Role",
+            sort="order",
+            height=12,
             none="nothing is undecided, or no planner runs",
             width=HALF,
             runbooks=("DisaggPlanUndecided",),

@@ -90,12 +90,18 @@ def rows(
     none: str | None = None,
     runbooks: Sequence[str] = (),
 ) -> table.Panel:
-    """A table of current values with `columns` in this order, sorted by the header `sort`."""
+    """A table of current values with `columns` in this order, sorted by `sort`.
+
+    That is the header of a column, or a label without one: then rows come in its ascending order,
+    and a click on a header still sorts them anew.
+    """
     panel = table.Panel().targets(queries(asks, "table"))
     panel = framed(panel, title, description, (width, height), runbooks, none)
-    panel = panel.sort_by(
-        [common_parts.TableSortByFieldState().display_name(sort).desc(not ascending)]
-    )
+    by_label = sort not in {column.header for column in columns}
+    if not by_label:
+        panel = panel.sort_by(
+            [common_parts.TableSortByFieldState().display_name(sort).desc(not ascending)]
+        )
     shown = {column.field: place for place, column in enumerate(columns)}
     organize: dict[str, dict[str, Any]] = {
         "includeByName": dict.fromkeys(shown, True),
@@ -103,6 +109,12 @@ def rows(
         "renameByName": {column.field: column.header for column in columns},
     }
     steps = [models.DataTransformerConfig(id_val="merge", options={})] if len(asks) > 1 else []
+    if by_label:
+        steps.append(
+            models.DataTransformerConfig(
+                id_val="sortBy", options={"fields": {}, "sort": [{"field": sort, "desc": False}]}
+            )
+        )
     if len(asks) == 1:
         # Grafana names the value column of a single query just "Value".
         organize = {
