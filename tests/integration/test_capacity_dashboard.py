@@ -51,3 +51,13 @@ def test_rows_of_a_plan_come_by_role_and_then_by_horizon(url: str) -> None:
     assert [(each["role"], each["horizon"]) for each in found] == [
         (role, horizon) for role in ("decode", "prefill") for horizon in ahead
     ]
+
+
+def test_the_load_of_the_picture_is_as_it_was_foreseen(url: str) -> None:
+    load, _, median, _ = (each for each in QUERIES if each.panel == "Load of prefill")
+
+    [(_, now)], [(_, foreseen)] = (
+        query(url, filled(each.expr, CHOICES)) for each in (load, median)
+    )
+
+    assert now == pytest.approx(foreseen, rel=0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from disagg_cluster.planner.service.planner_state import planner_rows
 from disagg_exporter.metrics.table import FAMILIES
@@ -10,11 +11,12 @@ from support.backfill import Past, openmetrics
 from support.planned import planned_state
 
 HOUR = 3600
+_FORECAST = "disagg_forecast_tokens_per_second"
 LABELS = {family.name: family.labels for family in FAMILIES}
 
 
 def past(now: int) -> str:
-    """Return all samples of an unchanging planner page, and those of its load."""
+    """Return all samples of an unchanging planner page, and those of a load as it foresaw it."""
     begun = now - 2 * HOUR
 
     def of_page(name: str, labels: dict[str, str], value: float) -> Past:
@@ -31,7 +33,8 @@ def past(now: int) -> str:
         for labels, value in samples.items()
     ]
     whose = {"cluster": "east", "model_name": "llama"}
-    for phase, level in (("prefill", 55_000), ("decode", 12_000)):
+    for phase in ("prefill", "decode"):
+        level = _foreseen(rows.samples[_FORECAST], phase)
         series.append(
             Past(
                 "cluster_model_namespace:disagg_phase_tokens:rate1m",
@@ -40,3 +43,9 @@ def past(now: int) -> str:
             )
         )
     return openmetrics(series, range(begun, now + 1, 60))
+
+
+def _foreseen(samples: Mapping[tuple[str, ...], float], phase: str) -> float:
+    """The median that was forecast for a phase an hour ahead."""
+    [level] = [value for labels, value in samples.items() if {phase, "1h", "0.5"} <= set(labels)]
+    return level
