@@ -11,7 +11,7 @@ from grafana.builders.panels.tables import Column, rows
 
 
 def cost() -> Row:
-    """GPU time, tokens, energy and cost of the chosen models in the last hour."""
+    """GPU time, tokens, energy and cost of the chosen models, as hourly rates."""
     seconds = "cluster_model_namespace:disagg_gpu_seconds:rate1h"
     tokens = "cluster_model_namespace:disagg_phase_tokens:rate1h"
     watts = "cluster_model_namespace:disagg_energy_watts:rate1h"
@@ -25,13 +25,14 @@ def cost() -> Row:
     def made(phase: str) -> Ask:
         return Ask(f'{by} ({tokens}{{{N}, phase="{phase}"}}) * 3600')
 
-    return "Showback of model $model, each the last hour", [
+    return "Showback of model $model, an hour at the pace of the last", [
         rows(
-            "Who used what",
-            "GPU-hours, tokens, energy and cost of the last hour, by namespace and model. Idle "
-            "time counts for the model that holds the GPUs. Outside Kubernetes there is no "
-            "namespace. Cost needs `gpu_price` in the node file. A node measured for less than an "
-            "hour counts for the time measured. Click a model for its engines.",
+            "Who uses what",
+            "GPU-hours, tokens, energy and cost of an hour at the pace of the last, by namespace "
+            "and model: a node measured for ten minutes counts as if it had gone on for the hour, "
+            "one that left does not count. `disagg-node report` adds up what was used. Idle time "
+            "counts for the model that holds the GPUs. Outside Kubernetes there is no namespace. "
+            "Cost needs `gpu_price` in the node file. Click a model for its engines.",
             [
                 hours('phase="prefill"'),
                 hours('phase="decode"'),
@@ -60,8 +61,8 @@ def cost() -> Row:
         ),
         lines(
             "Cost of an hour",
-            "Cost of the GPU time of the last hour, by phase. Good: mostly blue and orange. Grey "
-            "is money spent on GPUs that wait.",
+            "Cost of an hour of GPU time at the pace of the last, by phase. Good: mostly blue and "
+            "orange. Grey is money spent on GPUs that wait.",
             [Ask(f"sum by (phase, currency) ({money}{{{N}}})", "{{phase}} {{currency}}")],
             decimals=2,
             height=7,

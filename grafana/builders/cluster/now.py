@@ -143,8 +143,8 @@ def figures() -> Row:
         ),
         numbers(
             "Cost an hour and a million tokens",
-            "Cost of all GPU time of the last hour, idle included, and cost per million tokens of "
-            "each phase, without idle time. Needs `gpu_price` in the node file.",
+            "Cost of an hour of all GPU time at the pace of the last, idle included, and cost per "
+            "million tokens of each phase, without idle time. Needs `gpu_price` in the node file.",
             [
                 Ask(
                     "sum by (currency)"
@@ -219,9 +219,9 @@ def waste() -> Row:
             runbooks=("DisaggDecodeLeakage",),
         ),
         numbers(
-            "Cost of idle GPUs, last hour",
-            "Cost of GPU time without work in the last hour, in each currency set by nodes "
-            "(`gpu_price` in the node file). Excludes time without a daemon.",
+            "Cost of idle GPUs, an hour",
+            "Cost of an hour of GPU time without work, at the pace of the last, in each currency "
+            "set by nodes (`gpu_price` in the node file). Excludes time without a daemon.",
             [
                 Ask(
                     "sum by (currency)"
