@@ -63,8 +63,8 @@ def rules() -> list[Rule]:
 
 def _of_alert(rule: Rule) -> list[Rule]:
     held = f"condition:{rule['alert']}"
-    window = rule.get("for", _STEP)
-    evaluations = max(1, _seconds(window) // _seconds(_STEP))
+    seconds = max(_seconds(_STEP), _seconds(rule.get("for", _STEP)))
+    window, evaluations = f"{seconds}s", seconds // _seconds(_STEP)
     firing = f"(count_over_time({held}[{window}]) >= {evaluations}) ^ 0"
     labels = {**rule.get("labels", {}), "alertname": rule["alert"], "alertstate": "firing"}
     return [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from grafana.pictures.history import openmetrics
+from grafana.pictures.history import openmetrics, rules
 from grafana.pictures.recording import Line, lines
 from grafana.pictures.situations import SITUATIONS, Situation
 
@@ -129,3 +130,15 @@ def answered(url: str, expr: str) -> bool:
         return any(not math.isnan(value) for _, value in query(url, expr))
     except PrometheusError:
         return False
+
+
+def test_pictures_can_evaluate_every_rule_and_alert(tmp_path: Path) -> None:
+    """Also an alert that fires at once."""
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "pictures", "rules": rules()}]}), "utf-8")
+
+    checked = subprocess.run(
+        ["promtool", "check", "rules", "--lint=none", file], text=True, capture_output=True
+    )
+
+    assert checked.returncode == 0, checked.stderr
