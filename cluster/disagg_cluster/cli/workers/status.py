@@ -163,7 +163,8 @@ def timestamp(seconds: float) -> str:
 
 
 def _row(worker: WorkerView) -> tuple[str, ...]:
-    gpus = str(len(worker.gpus)) if len(worker.gpus) > 1 else "".join(worker.gpus)
+    # A bare number would be read as an index.
+    gpus = f"{len(worker.gpus)} GPUs" if len(worker.gpus) > 1 else "".join(worker.gpus)
     until = _until(worker)
     return (
         worker.worker,

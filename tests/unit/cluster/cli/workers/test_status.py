@@ -15,9 +15,9 @@ STARTING = replace(daemon_answers.STARTING, log_path="/run/disagg-node/logs/deco
 
 TEXT = """\
 disagg-node 0.1.0 (pid 7) on gpu-7, up 1h 2m, run folder /run/disagg-node
-WORKER     ROLE     STATE     FOR     UNTIL      RESTARTS  PID  GPUS   PORT
-prefill-0  prefill  ready     1m 30s  -          0         11   GPU-a  8001
-decode-0   decode   starting  40s     in 9m 20s  2         12   2      8002
+WORKER     ROLE     STATE     FOR     UNTIL      RESTARTS  PID  GPUS    PORT
+prefill-0  prefill  ready     1m 30s  -          0         11   GPU-a   8001
+decode-0   decode   starting  40s     in 9m 20s  2         12   2 GPUs  8002
 decode-0: start 3
 decode-0: log /run/disagg-node/logs/decode-0.log
 decode-0: printed last: Loading weights: 40 %"""
@@ -29,6 +29,12 @@ def test_workers_are_shown_with_state_deadline_and_notes() -> None:
     assert click.unstyle(shown) == TEXT
     assert click.style("starting", fg="yellow") in shown
     assert max(map(len, TEXT.splitlines()[1:4])) <= 80
+
+
+def test_a_number_of_gpus_is_no_index() -> None:
+    shown = status_text(DAEMON, [STARTING], lambda _log: "")
+
+    assert " 2 GPUs " in shown
 
 
 def test_a_paused_and_a_failed_worker_have_notes() -> None:
