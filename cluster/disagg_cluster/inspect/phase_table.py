@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from disagg_cluster.host.columns import columns
 from disagg_cluster.inspect.views import DeviceView, EngineView, NodePage
@@ -36,7 +37,8 @@ class NodeShares:
     """Shares of the devices' observed time by use, over the same minute.
 
     `worker_states` are those of the daemon's own workers that are not ready, by engine. `verdicts`
-    are the verdicts on each model's pools in words, by its name and the namespace of its engines.
+    are the verdicts on each model's pools in words, by its name and the namespace of its engines;
+    `used_ratios` the used capacity that they are about, by role.
     """
 
     by_gpu: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class NodeShares:
     behind_seconds: float = 0.0
     worker_states: Mapping[str, str] = field(default_factory=dict)
     verdicts: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    used_ratios: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +104,24 @@ def read_shares(text: bytes) -> NodeShares:
         workers = ((one["engine"], one.get("worker")) for one in view.get("engines", ()))
         states = {engine: worker["state"] for engine, worker in workers if worker}
         waiting = {engine: state for engine, state in states.items() if state != "ready"}
-        verdicts = {
-            (str(model["model_name"]), str(model["namespace"])): tuple(map(str, model["verdicts"]))
+        models = {
+            (str(model["model_name"]), str(model["namespace"])): model
             for model in view.get("pools", ())
         }
-        return NodeShares(by_gpu, view["made_at"], window, behind, waiting, verdicts)
+        verdicts = {key: tuple(map(str, model["verdicts"])) for key, model in models.items()}
+        used = {key: _used(model.get("pools", ())) for key, model in models.items()}
+        return NodeShares(by_gpu, view["made_at"], window, behind, waiting, verdicts, used)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise NotOurViewError("what it says at /view.json is not understood") from None
+
+
+def _used(pools: Iterable[Mapping[str, Any]]) -> Mapping[str, float]:
+    """Return the used capacity of each pool of which it is known, by role."""
+    return {
+        str(pool["role"]): float(pool["used_ratio"])
+        for pool in pools
+        if pool["used_ratio"] is not None
+    }
 
 
 def _observed(ratios: Mapping[str, float]) -> Mapping[str, float]:
@@ -134,9 +148,14 @@ def as_text(
 
 
 def verdict_text(shares: NodeShares) -> str:
-    """Return the verdicts on the pools, one line per model; empty where nothing is known."""
+    """Return the verdicts on the pools, one line per model; empty where nothing is known.
+
+    With what they are about: a pool may be busy, as the table shows, and far from full.
+    """
     verdicts = {
-        model: escaped("; ".join(words)) for model, words in shares.verdicts.items() if words
+        model: escaped("; ".join(words) + _used_text(shares.used_ratios.get(model, {})))
+        for model, words in shares.verdicts.items()
+        if words
     }
     if len(verdicts) == 1:
         return "".join(verdicts.values())
@@ -144,6 +163,11 @@ def verdict_text(shares: NodeShares) -> str:
         ("/".join(filter(None, (space, name))), text) for (name, space), text in verdicts.items()
     )
     return "\n".join(f"{escaped(name) or 'model not known'}: {text}" for name, text in named)
+
+
+def _used_text(ratios: Mapping[str, float]) -> str:
+    used = ", ".join(f"{role} {ratio:.0%}" for role, ratio in ratios.items())
+    return f"; capacity used: {used}" if used else ""
 
 
 def when_text(shares: NodeShares) -> str:

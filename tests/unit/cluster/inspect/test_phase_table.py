@@ -161,6 +161,19 @@ def test_each_model_has_its_verdict() -> None:
     assert verdict_text(shares_with()) == ""
 
 
+def test_a_verdict_says_how_full_the_pools_are_that_the_table_shows_as_busy() -> None:
+    pools = [
+        {"role": "prefill", "used_ratio": 0.214},
+        {"role": "decode", "used_ratio": 0.02},
+        {"role": "mixed", "used_ratio": None},
+    ]
+    llama = {"model_name": "llama", "namespace": "", "verdicts": [LATE], "pools": pools}
+
+    shown = verdict_text(shares_with(llama))
+
+    assert shown == f"{LATE}; capacity used: prefill 21%, decode 2%"
+
+
 def test_each_row_has_its_models_verdict() -> None:
     llama = {"model_name": "llama", "namespace": "", "verdicts": [LATE]}
     rows = (PhaseRow("GPU-0", "0", "e", model_name="llama"), PhaseRow("GPU-1", "1"))
