@@ -426,3 +426,20 @@ def fixed_colours(panel: dict[str, Any]) -> list[tuple[str, str]]:
         if override["matcher"]["id"] == "byName" and said["id"] == "color"
         if "fixedColor" in said["value"]
     ]
+
+
+@every_dashboard
+def test_thousands_keep_a_digit_after_the_point(name: str) -> None:
+    """Without one an axis from 0 to 2.5 K reads 3 K, 2 K, 2 K, and quantiles look alike."""
+    for panel in panels(load(name)):
+        defaults = panel["fieldConfig"]["defaults"]
+        shown = [(defaults.get("unit"), defaults.get("decimals"), "tokens" in everything(panel))]
+        for override in panel["fieldConfig"]["overrides"]:
+            said = {each["id"]: each["value"] for each in override["properties"]}
+            shown.append((said.get("unit"), said.get("decimals"), "tokens" in everything(panel)))
+        assert ("short", 0, True) not in shown, panel["title"]
+
+
+def everything(panel: dict[str, Any]) -> str:
+    """Return all queries of a panel."""
+    return " ".join(target["expr"] for target in panel["targets"])

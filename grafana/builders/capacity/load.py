@@ -38,7 +38,7 @@ def ahead() -> Row:
                 Column("phase", "Phase", width=90),
                 Column("horizon", "Horizon", width=90),
                 *(
-                    Column(letter, header, unit="short", decimals=0, width=90)
+                    Column(letter, header, unit="short", decimals=1, width=90)
                     for letter, header in zip("ABCD", ("5 %", "50 %", "90 %", "95 %"), strict=True)
                 ),
             ],
@@ -91,7 +91,7 @@ def _band(phase: str) -> Any:
             Ask(said("0.5"), "median"),
             Ask(said("0.05"), "5 %"),
         ],
-        decimals=0,
+        decimals=1,
         filled=0,
         colours={phase: PHASES[phase], "95 %": GREY, "median": GREY, "5 %": GREY},
         dashed="median",

@@ -84,7 +84,6 @@ def requests() -> Row:
                 )
                 for family, name in ((prompts, "prompt"), (outputs, "output"))
             ],
-            decimals=0,
             width=QUARTER,
             filled=0,
             colours={"prompt": BLUE, "output": ORANGE},
