@@ -69,7 +69,8 @@ def top(
     """Show live how GPU time is split: phases, pools, engines, workers, and what is wrong.
 
     Asks the daemon of this node, or that of --url; with --prometheus all nodes that it scrapes.
-    Shares and latencies are those of the last minute. Press `?` for the keys and `q` to leave.
+    Shares are those of the last minute. Rates and latencies of a node begin with the view: with
+    --once they are those of a moment. Press `?` for the keys and `q` to leave.
     """
     if prometheus is None and (cluster or node or headers):
         raise click.UsageError("--cluster, --node and --header belong to --prometheus")

@@ -13,6 +13,7 @@ from disagg_cluster.top.screen.numbers import clock, count, latency, percent, ra
 from disagg_cluster.top.view.values import ModelRow, TerminalView, model_words
 
 SIMULATED = "SIMULATED"
+_FEW_RATES_SECONDS = 30.0
 _KEYS = (
     *(("q", "quit"), ("?", "help"), ("s", "sort"), ("/", "filter"), ("enter", "engine")),
     *(("l", "log"), ("w", "workers and events")),
@@ -96,7 +97,13 @@ def users(view: TerminalView) -> list[Line]:
     tokens = [each.tokens_per_second for each in view.engines if each.tokens_per_second is not None]
     if tokens:
         parts.append(f"{count(sum(tokens))} tokens/s")
-    return [(Span("users   ", "dim"), Span(", ".join(parts)))] if parts else []
+    if not parts:
+        return []
+    # In a young view, as with --once, they are of a moment, unlike the minute in the head.
+    seconds = view.rates_seconds
+    young = seconds is not None and seconds < _FEW_RATES_SECONDS
+    over = f"over {window(seconds)}: " if young and seconds is not None else ""
+    return [(Span("users   ", "dim"), Span(over + ", ".join(parts)))]
 
 
 def models(view: TerminalView, width: int) -> list[Line]:

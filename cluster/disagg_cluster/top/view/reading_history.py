@@ -49,12 +49,19 @@ class ReadingHistory:
         return tuple(self._readings)[:-1]
 
     @property
-    def has_recent_use(self) -> bool:
-        """Whether rates and the recent use of each device are known."""
+    def rates_seconds(self) -> float | None:
+        """The time between the newest reading and the earliest one kept; None for one reading."""
         newest, earlier = self.newest, self.earlier
         if newest is None or earlier is None:
+            return None
+        return newest.at_seconds - earlier.at_seconds
+
+    @property
+    def has_recent_use(self) -> bool:
+        """Whether rates and the recent use of each device are known."""
+        newest, passed = self.newest, self.rates_seconds
+        if newest is None or passed is None:
             return False
-        passed = newest.at_seconds - earlier.at_seconds
         lines = [self.timelines[gpu.key] for gpu in newest.gpus if gpu.watermark is not None]
         return passed >= LEAST_RATE_SECONDS and all(line.has_recent_use for line in lines)
 

@@ -224,6 +224,7 @@ class Links:
 class TerminalView:
     """Everything that is shown; `behind_seconds` is how far accounts lag behind `at_seconds`.
 
+    `rates_seconds` is the time that rates and latencies cover: a minute, less in a young view.
     `unanswered` says why there is no newer reading; empty if there is one.
     """
 
@@ -236,6 +237,7 @@ class TerminalView:
     behind_seconds: float | None
     history: History
     slot_seconds: float
+    rates_seconds: float | None
     users_first_token_p95_seconds: float | None
     arrivals_per_second: float | None
     nodes: tuple[NodeRow, ...]

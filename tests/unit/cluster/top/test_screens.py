@@ -11,6 +11,7 @@ from disagg_cluster.top.screen.controls import Controls, ScreenPage
 from disagg_cluster.top.screen.lines import ASCII, UNICODE, plain, width_of
 from disagg_cluster.top.screen.numbers import count
 from disagg_cluster.top.screen.screen import LEAST_WIDTH, screen
+from disagg_cluster.top.screen.sections import users
 from support import top_looks, top_screens
 
 
@@ -102,3 +103,14 @@ def test_a_long_reason_beside_an_empty_one_is_wrapped() -> None:
 )
 def test_a_count_has_at_most_four_digits_and_a_unit(value: float, text: str) -> None:
     assert count(value) == text
+
+
+def test_rates_of_less_than_the_minute_in_the_head_say_over_how_long() -> None:
+    """As with --once, whose two readings of a node are a second apart."""
+    minute = replace(top_screens.sixteen_gpus(), arrivals_per_second=20.0, rates_seconds=60.0)
+
+    [line] = users(minute)
+    [young] = users(replace(minute, rates_seconds=1.2))
+
+    assert plain(line).startswith("users   20 requests/s arrive")
+    assert plain(young).startswith("users   over 1 s: 20 requests/s arrive")

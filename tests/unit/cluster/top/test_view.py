@@ -275,6 +275,7 @@ def test_counts_of_different_sources_are_not_subtracted() -> None:
     views = [looks.viewed(readings[: count + 1]) for count in range(1, 4)]
 
     assert [view.arrivals_per_second for view in views] == [1.0, None, 2.0]
+    assert [view.rates_seconds for view in views] == [10.0, 20.0, 30.0]
     assert [view.users_first_token_p95_seconds is None for view in views] == [False, True, False]
 
 
