@@ -44,11 +44,11 @@ def write(
 
 
 def served(data: Path, scrape_seconds: int) -> contextlib.AbstractContextManager[Prometheus]:
-    """A Prometheus over the data, to which a series that missed two scrapes has ended.
+    """A Prometheus over the data, to which a series that missed a scrape has ended.
 
     A real one marks where a series ends; blocks made of text have no such marks.
     """
-    return running(data, f"--query.lookback-delta={2 * scrape_seconds + 5}s")
+    return running(data, f"--query.lookback-delta={scrape_seconds + 5}s")
 
 
 def rules() -> list[Rule]:

@@ -80,13 +80,13 @@ SITUATIONS = (
     Situation("all-mixed", (Copies("mixed", MIXED, 2),), node="m-0"),
     Situation("attach-only", (Copies("attached", replace(POOLS, fronts=(), by_page=True)),), "p-0"),
     Situation("decode-only", (Copies("decode", replace(POOLS, fronts=(), hidden=("p",))),), "d-0"),
-    # Later: here a verdict lasts two scrapes, and would stand beside the next one.
+    # Later: a verdict lasts a scrape longer here, and would stand beside the next one.
     Situation(
         "scraped-each-minute",
         (Copies("slow", POOLS),),
         "p-0",
         scrape_seconds=60,
-        seen_seconds=2.5 * _SWING_SECONDS,
+        seen_seconds=2.35 * _SWING_SECONDS,
     ),
 )
 """Beside the demo, which is drawn as it runs."""
