@@ -24,7 +24,7 @@ from disagg_cluster.host.run_dir.lock import holder
 from disagg_cluster.prometheus.local_server import find_prometheus
 from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from disagg_exporter.http.client.scrape import fetch
-from support.children import wait_readable
+from support.children import free_port, wait_readable
 from support.prometheus_query import query
 from support.running_node import DISAGG_NODE, Page, prometheus_beside
 from support.tiny_daemons import NAMES, TinyDaemons
@@ -224,6 +224,29 @@ def test_engines_left_by_a_daemon_are_adopted_or_ended_on_request(folder: Path) 
         assert planes.daemon.process.wait(20) == 0
         gone = [{"worker": "prefill-0", "pid": pids["prefill-0"], "ended": True}]
         assert planes.stop("--workers") == (0, outcome(planes.run_dir, workers=gone))
+
+
+def test_an_adopted_worker_that_crashes_starts_again_on_the_gpu_it_had(folder: Path) -> None:
+    """The worker before it left the file: counted in the file's order, it would be another's."""
+    node_file = standin_node(folder, on_sigterm="leave", devices="sim", sim_devices=3)
+    first = node_file["workers"][0]
+    node_file["workers"] = [
+        {**first, "name": name, "role": "mixed", "port": free_port(), "gpus": 1} for name in "abc"
+    ]
+    with node(node_file, folder) as planes:
+        planes.daemon.wait_ready()
+        pids = planes.pids()
+        planes.end_daemon(signal.SIGTERM)
+        planes.next_daemon(workers=node_file["workers"][1:]).wait_ready()
+        assert "runs with another command" not in planes.daemon.log()
+
+        os.kill(pids["c"], signal.SIGKILL)
+
+        wait_until("c to run again", lambda: planes.pids()["c"] not in (None, pids["c"]))
+        planes.daemon.wait_ready()
+        [had] = planes.daemon.page().samples["disagg_gpu_assignment_info"][-1:]
+        assert (had[0]["engine"], had[0]["gpu"]) == ("c", "GPU-sim-0002")
+        planes.stop("--workers")
 
 
 def test_stop_ends_a_running_daemon_with_all_its_workers(folder: Path) -> None:

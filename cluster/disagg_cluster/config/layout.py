@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from types import MappingProxyType
 
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.config.problems import Finding, YamlPath, config_error, path_text
@@ -14,6 +15,8 @@ from disagg_exporter.model import Device
 
 # The most devices that are assumed, however many a file asks for; the most that are listed.
 _MOST_ASSUMED, _MOST_SHOWN = 16_384, 64
+
+_NOT_HELD: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,8 @@ def place(
     devices: tuple[Device, ...] | None,
     source: str = "",
     lines: Mapping[YamlPath, int] | None = None,
+    *,
+    held: Mapping[str, str] = _NOT_HELD,
 ) -> Layout:
     """Assign every worker its devices.
 
@@ -112,6 +117,8 @@ def place(
             pseudo-device (accounting A1).
         source: What to call the node file in the report.
         lines: The line of each of its paths (`nodefile.read`), if the report is to show them.
+        held: By GPU, the worker whose process an earlier daemon left there. A worker that asks by
+            count keeps its own, and gets another's only if no other is left.
 
     Raises:
         ConfigError: Devices that do not exist, belong to two workers or are too few.
@@ -119,7 +126,7 @@ def place(
     requests = [
         GpuRequest(place, worker.name, worker.gpus) for place, worker in enumerate(config.workers)
     ]
-    allocation = allocate(requests, devices or ())
+    allocation = allocate(requests, devices or (), held)
     if allocation.findings:
         raise config_error(allocation.findings, source or "node file", lines)
     placements = tuple(
@@ -165,8 +172,18 @@ def place_among(
     return Layout(tuple(placements), allocation.free)
 
 
-def allocate(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> Allocation:
-    """Assign devices: first those requested individually, then counts from what is left."""
+def allocate(
+    requests: Sequence[GpuRequest],
+    devices: Sequence[Device],
+    held: Mapping[str, str] = _NOT_HELD,
+) -> Allocation:
+    """Assign devices: first those requested individually, then counts from what is left.
+
+    Args:
+        requests: The workers' requests.
+        devices: The node's devices.
+        held: As for `place`.
+    """
     allocation = Allocation(tuple(devices))
     if not devices:
         _allocate_cpu(allocation, requests)
@@ -183,10 +200,22 @@ def allocate(requests: Sequence[GpuRequest], devices: Sequence[Device]) -> Alloc
         elif isinstance(request.gpus, tuple):
             _allocate_named(allocation, request, request.gpus, called)
     free = deque(allocation.free)
+    names = frozenset(request.name for request in requests)
     for request in requests:
         if isinstance(request.gpus, int) and request.gpus:
+            if held:
+                free = deque(sorted(free, key=partial(_reluctance, request.name, names, held)))
             _allocate_any(allocation, request, request.gpus, free)
     return allocation
+
+
+def _reluctance(name: str, names: Collection[str], held: Mapping[str, str], device: Device) -> int:
+    """How late a worker is to get a device: its own, then free ones, then those of others."""
+    holder = held.get(device.gpu)
+    if holder in (name, None):
+        return 0 if holder else 1
+    # A worker of the file comes back to its own; what no file names any more has no other claim.
+    return 3 if holder in names else 2
 
 
 def assume(config: NodeConfig) -> tuple[Device, ...] | None:

@@ -64,6 +64,34 @@ def test_workers_that_run_keep_their_devices_when_others_come_and_go() -> None:
     }
 
 
+def test_a_count_gets_the_gpus_that_its_worker_still_holds_and_no_other_worker_gets_them() -> None:
+    config = node(worker("new", gpus=1, port=1), worker("b", gpus=1, port=2), worker("c", port=3))
+
+    layout = place(config, FOUR, held={"GPU-0000": "b", "GPU-0001": "c", "GPU-0003": "stray"})
+
+    assert {name: layout.of(name).gpus for name in ("new", "b", "c")} == {
+        "new": ("GPU-0002",),
+        "b": ("GPU-0000",),
+        "c": ("GPU-0001",),
+    }
+
+
+def test_where_no_gpu_is_free_a_count_gets_what_no_worker_of_the_file_holds() -> None:
+    config = node(worker("new", gpus=1, port=1), worker("b", gpus=1, port=2))
+
+    layout = place(config, FOUR[:2], held={"GPU-0000": "b", "GPU-0001": "stray"})
+
+    assert [layout.of(name).gpus for name in ("new", "b")] == [("GPU-0001",), ("GPU-0000",)]
+
+
+def test_a_gpu_requested_by_name_is_given_though_a_counted_worker_still_holds_it() -> None:
+    config = node(worker("counted", gpus=1, port=1), worker("named", gpus=[0], port=2))
+
+    layout = place(config, FOUR, held={"GPU-0000": "counted"})
+
+    assert [layout.of(name).gpus for name in ("counted", "named")] == [("GPU-0001",), ("GPU-0000",)]
+
+
 def test_a_gpu_allocated_by_count_is_not_given_to_a_worker_that_names_it() -> None:
     before = node(worker("counted", gpus=1, port=1))
     after = node(worker("new", gpus=[0], port=2), worker("counted", gpus=1, port=1))
