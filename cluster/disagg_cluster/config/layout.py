@@ -141,6 +141,8 @@ def place_among(
     config: NodeConfig,
     source: str = "",
     lines: Mapping[YamlPath, int] | None = None,
+    *,
+    held: Mapping[str, str] = _NOT_HELD,
 ) -> Layout:
     """Assign devices to the workers of a changed file: those placed before keep theirs.
 
@@ -149,6 +151,8 @@ def place_among(
         config: The changed file.
         source: As for `place`.
         lines: As for `place`.
+        held: By GPU, the worker whose process runs there; a new one gets it only if no other is
+            left.
 
     Raises:
         ConfigError: As for `place`; also if a named device is kept by a worker that asked by count.
@@ -161,7 +165,7 @@ def place_among(
         # Without GPUs no devices are shared out.
         if gpus or worker.name not in had
     ]
-    allocation = allocate(requests, gpus)
+    allocation = allocate(requests, gpus, held)
     if allocation.findings:
         raise config_error(allocation.findings, source or "node file", lines)
     given = {request.name: allocation.given[request.position] for request in requests}

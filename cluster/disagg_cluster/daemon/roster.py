@@ -67,7 +67,9 @@ class WorkerRoster:
 
     def layout_for(self, after: NodeConfig, source: str) -> Layout:
         """The layout with the new workers; raises ConfigError if one gets no device."""
-        return place_among(self._layout, after, source)
+        supervisor = self._parts.workers.supervisor
+        assert supervisor is not None
+        return place_among(self._layout, after, source, held=supervisor.gpus_held())
 
     def change(
         self,

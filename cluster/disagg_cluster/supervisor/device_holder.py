@@ -1,4 +1,4 @@
-"""Finds the process of ours on a GPU that the node file has since given to another worker."""
+"""Finds the processes of ours on GPUs that the node file has not given to them, or no more."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from collections.abc import Iterable
 from disagg_cluster.supervisor.journal.journal_text import Entry
 from disagg_cluster.supervisor.ownership import adoption
 from disagg_cluster.supervisor.worker_spec import WorkerSnapshot, WorkerSpec
+
+
+def gpus_held(workers: Iterable[WorkerSnapshot], strays: Iterable[Entry]) -> dict[str, str]:
+    """Return, by GPU, the worker whose process runs there; parameters as for `device_holder`."""
+    left = {gpu: each.worker for each in strays if adoption.is_there(each) for gpu in each.tag.gpus}
+    running = (one for one in workers if one.pid is not None)
+    return left | {gpu: one.spec.name for one in running for gpu in one.tag.gpus}
 
 
 def device_holder(

@@ -38,7 +38,7 @@ class SupervisionView:
 
     def served(self, worker: str) -> bool:
         """Whether its present process was ready before."""
-        return self.supervisor is not None and self.supervisor.served(worker)
+        return self.supervisor is not None and self.supervisor.life(worker).served
 
     def command_digest(self, worker: str) -> str:
         """A fingerprint of its command; empty while there is none."""

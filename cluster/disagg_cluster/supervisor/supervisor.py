@@ -23,7 +23,7 @@ from disagg_cluster.lifecycle.state import (
     WorkerIdentity,
     WorkerState,
 )
-from disagg_cluster.supervisor.device_holder import device_holder
+from disagg_cluster.supervisor.device_holder import device_holder, gpus_held
 from disagg_cluster.supervisor.ending import left, wait_until_ended
 from disagg_cluster.supervisor.health.prober import Probe, Prober
 from disagg_cluster.supervisor.health.readiness import probe as probe_worker
@@ -237,6 +237,10 @@ class Supervisor:
         logs = {entry.worker: Path(entry.log_path) for entry in self._strays}
         return logs | {one.spec.name: one.spec.log_path for one in self._supervised}
 
+    def gpus_held(self) -> Mapping[str, str]:
+        """By GPU, the worker whose process runs there, those left alone included."""
+        return gpus_held(self.snapshots(), self._strays)
+
     def writers(self) -> Mapping[str, int]:
         """The pid that writes each log now: the leader, for each worker that runs."""
         children = ((one.spec.name, one.child) for one in self._supervised)
@@ -293,10 +297,6 @@ class Supervisor:
     def life(self, worker: str) -> Lifecycle:
         """A worker's lifecycle."""
         return self._by_name[worker].life
-
-    def served(self, worker: str) -> bool:
-        """Whether a starting worker was ready before, under an earlier daemon."""
-        return self._by_name[worker].life.served
 
     def collectors(self) -> tuple[CollectorStatus, ...]:
         """Return the status of supervision itself."""

@@ -92,6 +92,15 @@ def test_a_gpu_requested_by_name_is_given_though_a_counted_worker_still_holds_it
     assert [layout.of(name).gpus for name in ("counted", "named")] == [("GPU-0001",), ("GPU-0000",)]
 
 
+def test_a_new_worker_gets_an_unused_gpu_rather_than_one_that_a_left_engine_holds() -> None:
+    before = node(worker("stays", gpus=1, port=1))
+    after = node(worker("new", gpus=1, port=2), worker("stays", gpus=1, port=1))
+
+    changed = place_among(place(before, FOUR), after, held={"GPU-0000": "stays", "GPU-0001": "x"})
+
+    assert [changed.of(name).gpus for name in ("new", "stays")] == [("GPU-0002",), ("GPU-0000",)]
+
+
 def test_a_gpu_allocated_by_count_is_not_given_to_a_worker_that_names_it() -> None:
     before = node(worker("counted", gpus=1, port=1))
     after = node(worker("new", gpus=[0], port=2), worker("counted", gpus=1, port=1))

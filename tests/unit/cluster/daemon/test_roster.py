@@ -24,7 +24,8 @@ from disagg_cluster.supervisor.journal.journal_text import Assignments
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.devices.source import NoDevices
-from disagg_exporter.model import EngineState
+from disagg_exporter.model import Device, EngineState
+from support.node_files import gpu
 
 LOOK = RereadNodeFile(dry_run=True)
 
@@ -36,6 +37,7 @@ class Crew:
         self.specs = dict(specs)
         self.begun: list[str] = []
         self.ends: dict[str, asyncio.Future[bool]] = {}
+        self.held: dict[str, str] = {}
 
     def add(self, spec: WorkerSpec) -> None:
         self.specs[spec.name] = spec
@@ -62,6 +64,9 @@ class Crew:
     def snapshots(self) -> tuple[()]:
         return ()
 
+    def gpus_held(self) -> dict[str, str]:
+        return self.held
+
     def life(self, worker: str) -> Lifecycle:
         assert worker in self.specs
         return Lifecycle()
@@ -73,8 +78,8 @@ class Crew:
         return self.specs[worker].name
 
 
-def node(*workers: dict[str, Any]) -> NodeConfig:
-    return from_mapping({"devices": "cpu", "workers": list(workers)}, "node.yaml")
+def node(*workers: dict[str, Any], devices: str = "cpu") -> NodeConfig:
+    return from_mapping({"devices": devices, "workers": list(workers)}, "node.yaml")
 
 
 def worker(name: str, port: int, *args: str) -> dict[str, Any]:
@@ -91,9 +96,11 @@ def worker(name: str, port: int, *args: str) -> dict[str, Any]:
 class Stage:
     """The parts of a daemon that runs no process, and its roster."""
 
-    def __init__(self, folder: Path, config: NodeConfig) -> None:
+    def __init__(
+        self, folder: Path, config: NodeConfig, devices: tuple[Device, ...] | None = None
+    ) -> None:
         self.config = config
-        layout = place(config, None)
+        layout = place(config, devices)
         self.parts = Composition(config, layout, NoDevices(), folder, tuple)
         (folder / "sim").mkdir()
         self.crew = Crew(self.parts.specs)
@@ -129,6 +136,18 @@ class Stage:
         assert {placed.worker for placed in parts.layout.placements} == names
         assert {status.worker for status in parts.moving.reassigner.statuses()} <= names
         return names
+
+
+def test_a_new_worker_is_given_no_gpu_that_an_engine_of_an_earlier_file_runs_on(
+    tmp_path: Path,
+) -> None:
+    stays = {**worker("stays", 1001), "gpus": 1}
+    stage = Stage(tmp_path, node(stays, devices="sim"), (gpu(0), gpu(1), gpu(2)))
+    stage.crew.held = {"GPU-0000": "stays", "GPU-0001": "left"}
+
+    after = node(stays, {**worker("new", 1002), "gpus": 1}, devices="sim")
+
+    assert stage.roster.layout_for(after, "node.yaml").of("new").gpus == ("GPU-0002",)
 
 
 def test_an_ended_worker_is_removed_while_another_still_ends(tmp_path: Path) -> None:

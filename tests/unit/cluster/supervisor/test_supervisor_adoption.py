@@ -340,6 +340,7 @@ def test_no_worker_is_started_on_a_gpu_where_an_adopted_one_still_runs(
         refused = await harness.until(BACKOFF, "b")
         assert "a still runs on g1: disagg-node restart a moves it" in refused.why
         assert harness.supervisor.pid("a") == pids["a"]
+        assert harness.supervisor.gpus_held() == {"g1": "a"}
         harness.supervisor.handle("a", RestartRequested())
         await harness.until(READY, "b")
         assert harness.supervisor.tag("a").gpus == ("g2",)
@@ -354,6 +355,7 @@ def test_no_worker_is_started_on_a_gpu_of_one_that_the_node_file_no_longer_names
     pids = leave_ready([replace(spec(name="a"), gpus=("g1",))], journal)
 
     async def story(harness: RunningSupervisor) -> None:
+        assert harness.supervisor.gpus_held() == {"g1": "a"}
         refused = await harness.until(BACKOFF, "b")
         assert (
             f"a still runs on g1, though the node file no longer names it: end pid {pids['a']}"
