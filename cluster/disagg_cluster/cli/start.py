@@ -185,9 +185,9 @@ def start(
     from disagg_cluster.daemon.daemon import Daemon
     from disagg_cluster.daemon.endpoint_file import near_url
     from disagg_cluster.daemon.foreground import log_to_stderr, run
+    from disagg_cluster.daemon.held_gpus import gpus_held
     from disagg_cluster.daemon.metrics_service import scheme_of
     from disagg_cluster.daemon.status_line import LinePrinter
-    from disagg_cluster.daemon.stop import gpus_held
     from disagg_cluster.nodefile import NodeFile, read
     from disagg_cluster.nodefile.reading import launching_host
     from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
@@ -214,8 +214,9 @@ def start(
         text = f"an earlier version still runs in {run_folder}: that folder is used"
         click.echo(f"{text}, and {usual} once that has ended", err=True)
     with opened_devices(config, run_folder) as source:
-        held = gpus_held(RunFolder(run_folder))
-        layout = place(config, source.inventory(), str(file), node_file.lines, held=held)
+        devices = source.inventory()
+        held = gpus_held(RunFolder(run_folder), devices)
+        layout = place(config, devices, str(file), node_file.lines, held=held)
         daemon = Daemon(
             config,
             layout,

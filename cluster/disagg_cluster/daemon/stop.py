@@ -113,11 +113,6 @@ def left_behind(folder: RunFolder) -> tuple[Entry, ...]:
     return tuple(entry for entry in _entries(folder) if adoption.is_there(entry))
 
 
-def gpus_held(folder: RunFolder) -> dict[str, str]:
-    """By GPU, the worker that is still running there without a daemon."""
-    return {gpu: entry.worker for entry in left_behind(folder) for gpu in entry.tag.gpus}
-
-
 def unnamed(folder: RunFolder, known: Collection[int | None]) -> tuple[tuple[str, int], ...]:
     """Worker and pid of processes that write a worker's log but are not in the journal."""
     return tuple((found.worker, found.pid) for found in unrecorded(folder, known))
