@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -170,11 +170,15 @@ class UnpauseRequested:
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """A `Start` made no process; `refused` if the system is at fault, not the command."""
+    """A `Start` made no process; `refused` if the system is at fault, not the command.
+
+    `since_ns` is that of the `Start`, None if it is not known.
+    """
 
     generation: int
     why: str
     refused: bool = False
+    since_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +257,10 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a process in a separate session."""
+    """Start a process in a separate session; it has been waited for since `since_ns`."""
 
     generation: int
+    since_ns: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,9 @@ def _receive(
         case StartFailed() if _is_running(life, event.generation):
             if event.refused and not _is_ending(life):
                 waiting, then = refused(life, now_ns, policy, jitter)
+                # It has not stopped waiting: who asks is to see for how long.
+                since_ns = now_ns if event.since_ns is None else event.since_ns
+                waiting = replace(waiting, since_ns=since_ns)
                 return Decision(waiting, notes=(f"{event.why}, {then}",))
             return _leader_died(life, event.why, True, now_ns, policy, jitter)
         case Exited() if _is_running(life, event.generation):
@@ -174,7 +177,9 @@ def _start(life: Lifecycle, now_ns: int) -> Decision:
         served=False,
         restarts=life.restarts + (life.consecutive_crashes > 0),
     )
-    return Decision(started, (Start(started.generation),), (f"start {started.generation}",))
+    since_ns = life.since_ns if life.state is WorkerState.BACKOFF else now_ns
+    start = Start(started.generation, since_ns)
+    return Decision(started, (start,), (f"start {started.generation}",))
 
 
 def _start_requested(life: Lifecycle, now_ns: int) -> Decision:

@@ -195,7 +195,7 @@ class WorkerSupervisor:
     def _do(self, action: Action) -> tuple[Event, ...]:
         if isinstance(action, Start):
             failed = self._start(action.generation)
-            return () if failed is None else (failed,)
+            return () if failed is None else (replace(failed, since_ns=action.since_ns),)
         self._record()
         self._retrier.run(f"send {action.signal.name}", partial(self._signal, action))
         return ()

@@ -391,6 +391,23 @@ def test_a_start_refused_by_the_system_is_no_crash_and_is_always_retried() -> No
     assert "cannot write the log, not counted as a crash, tried again in 8.0 s" in worker.notes
 
 
+def test_a_worker_whose_starts_are_refused_has_waited_since_the_first() -> None:
+    worker = ready()
+    worker.exits(-9, 100)
+    crashed_ns = worker.now_ns
+    for _ in range(10):
+        due = due_ns(worker.life, POLICY)
+        assert due is not None
+        [start] = worker.apply(Tick(), (due - worker.now_ns) / S)
+        assert isinstance(start, Start)
+        assert worker.life.since_ns == worker.now_ns, "its deadline counts from the start"
+        refusal = StartFailed(start.generation, "its port is taken", True, start.since_ns)
+        worker.apply(refusal)
+
+    assert worker.life.state is WorkerState.BACKOFF
+    assert worker.life.since_ns == crashed_ns
+
+
 def test_a_refused_start_is_retried_after_a_pause_even_without_back_off() -> None:
     worker = started(replace(POLICY, backoff_first_seconds=0, backoff_max_seconds=0))
 

@@ -341,6 +341,9 @@ def test_no_worker_is_started_on_a_gpu_where_an_adopted_one_still_runs(
         assert "a still runs on g1: disagg-node restart a moves it" in refused.why
         assert harness.supervisor.pid("a") == pids["a"]
         assert harness.supervisor.gpus_held() == {"g1": "a"}
+        since_ns = harness.supervisor.life("b").since_ns
+        await harness.until(BACKOFF, "b")
+        assert harness.supervisor.life("b").since_ns == since_ns
         harness.supervisor.handle("a", RestartRequested())
         await harness.until(READY, "b")
         assert harness.supervisor.tag("a").gpus == ("g2",)
