@@ -128,7 +128,7 @@ class SupervisorContext:
     none is known. `supervision` records actions that failed, `reserve` provides descriptors when
     none are left, `groups` makes control groups, `scan` lists all processes once for several
     workers. `on_failure` receives failures. `device_holder` names another process of ours on the
-    GPUs of a worker that is about to start; empty if there is none.
+    GPUs or the port of a worker that is about to start; empty if there is none.
     """
 
     on_change: OnChange
@@ -161,7 +161,8 @@ def start_or_adopt(spec: WorkerSpec, context: SupervisorContext) -> ChildProcess
     if held is not None:
         found = find_unrecorded(spec.sought)
         if found.child is None:
-            raise StartError(held, refused=True)
+            ours = context.device_holder(spec)
+            raise StartError(f"{held}; {ours}" if ours else held, refused=True)
         context.log.warning(
             "%s: %s; it is its own and is adopted, not started a second time", spec.name, held
         )

@@ -352,6 +352,44 @@ def test_no_worker_is_started_on_a_gpu_where_an_adopted_one_still_runs(
     supervised([moved, new], story, journal=journal, entries=journal.read())
 
 
+def test_a_worker_whose_port_one_of_an_earlier_node_file_has_says_which_and_the_way_out(
+    spec: Callable[..., WorkerSpec], journal: Written
+) -> None:
+    before = spec(name="a")
+    pids = leave_ready([before], journal)
+
+    async def story(harness: RunningSupervisor) -> None:
+        refused = await harness.until(BACKOFF, "b")
+        assert f"another process listens on port {before.target.port}" in refused.why
+        assert (
+            f"; a still runs on port {before.target.port}, though the node file no longer names "
+            f"it: end pid {pids['a']}" in refused.why
+        )
+        os.killpg(pids["a"], signal.SIGKILL)
+        await harness.until(READY, "b")
+
+    renamed = replace(spec(name="b"), command=before.command, target=before.target)
+    supervised([renamed], story, journal=journal, entries=journal.read())
+
+
+def test_a_worker_whose_port_another_still_has_is_told_to_restart_that(
+    spec: Callable[..., WorkerSpec], journal: Written
+) -> None:
+    before, other = spec(name="a"), spec(name="b")
+    leave_ready([before], journal)
+    moved = replace(before, command=other.command, target=other.target)
+    new = replace(other, command=before.command, target=before.target)
+
+    async def story(harness: RunningSupervisor) -> None:
+        refused = await harness.until(BACKOFF, "b")
+        port = before.target.port
+        assert f"; a still runs on port {port}: disagg-node restart a moves it" in refused.why
+        harness.supervisor.handle("a", RestartRequested())
+        await harness.until(READY, "b")
+
+    supervised([moved, new], story, journal=journal, entries=journal.read())
+
+
 def test_no_worker_is_started_on_a_gpu_of_one_that_the_node_file_no_longer_names(
     spec: Callable[..., WorkerSpec], journal: Written
 ) -> None:
