@@ -140,7 +140,6 @@ def place_among(
     layout: Layout,
     config: NodeConfig,
     source: str = "",
-    lines: Mapping[YamlPath, int] | None = None,
     *,
     held: Mapping[str, str] = _NOT_HELD,
 ) -> Layout:
@@ -150,7 +149,6 @@ def place_among(
         layout: The previous assignment; any other device in it is free again.
         config: The changed file.
         source: As for `place`.
-        lines: As for `place`.
         held: By GPU, the worker whose process runs there; a new one gets it only if no other is
             left.
 
@@ -167,7 +165,7 @@ def place_among(
     ]
     allocation = allocate(requests, gpus, held)
     if allocation.findings:
-        raise config_error(allocation.findings, source or "node file", lines)
+        raise config_error(allocation.findings, source or "node file")
     given = {request.name: allocation.given[request.position] for request in requests}
     placements = (
         Placement(worker.name, given[worker.name]) if worker.name in given else had[worker.name]

@@ -162,20 +162,19 @@ def drive(
     simulation: Simulation,
     until_ns: int,
     *,
-    advance_seconds: float = 1.0,
     watch: Callable[[int, Event], None] | None = None,
 ) -> None:
     """Run a simulation until then, and feed each node's events to its ledger.
 
-    The ledgers must know their devices (`add_devices`). `watch` also receives every event.
+    Ledgers advance once a second, and must know their devices (`add_devices`). `watch` also
+    receives every event.
     """
-    step_ns = round(advance_seconds * _NS)
-    next_ns = simulation.now_ns + step_ns
+    next_ns = simulation.now_ns + _NS
     for t_ns, event in simulation.events(until_ns):
         while next_ns <= t_ns:
             for ledger in ledgers.values():
                 ledger.advance(next_ns)
-            next_ns += step_ns
+            next_ns += _NS
         node = simulation.node_of(event)
         if node is not None and node in ledgers:
             feed(ledgers[node], event, t_ns)

@@ -166,18 +166,18 @@ def _drain(
         say(str(error))
     if status != 0 and _has_children():
         say("it did not: they are asked to end")
-        _end_children(_GRACE_SECONDS)
+        _end_children()
     return status if status >= 0 else 128 - status
 
 
-def _end_children(seconds: float) -> None:
+def _end_children() -> None:
     """Ask all our children's sessions to end, wait, and kill those that do not."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for pid in procfs.children_of(os.getpid()):
             with suppress(ProcessLookupError, PermissionError):
                 # Only a session that the child leads is surely not somebody else's.
                 (os.killpg if procfs.session_of(pid) == pid else os.kill)(pid, sign)
-        until = time.monotonic() + seconds
+        until = time.monotonic() + _GRACE_SECONDS
         while _has_children() and (left := until - time.monotonic()) > 0:
             signal.sigtimedwait({signal.SIGCHLD}, min(left, 1.0))
             _reap(0)

@@ -62,12 +62,14 @@ class CompletionServer:
     Args:
         url: Its root URL.
         session: The HTTP session.
-        model: The model to request; empty until `models` was called.
+
+    Attributes:
+        model: The model to request; empty until set.
     """
 
-    def __init__(self, url: str, session: HttpSession, model: str = "") -> None:
+    def __init__(self, url: str, session: HttpSession) -> None:
         self.url = url.rstrip("/")
-        self.model = model
+        self.model = ""
         self._session = session
 
     def __enter__(self) -> Self:

@@ -79,7 +79,6 @@ class DecodeTuner:
         context_tokens: The context lengths.
         target_seconds: The inter-token target.
         largest_batch: Largest batch to time.
-        most_probes: Maximum per context; None for half of all batches.
     """
 
     def __init__(
@@ -88,12 +87,10 @@ class DecodeTuner:
         context_tokens: Sequence[int],
         target_seconds: float,
         largest_batch: int,
-        most_probes: int | None = None,
     ) -> None:
         self._prober = prober
         self._target_seconds = target_seconds
         self._largest = largest_batch
-        self._most_probes = most_probes
         self._contexts = [ContextTuning(tokens, target_seconds) for tokens in context_tokens]
 
     @property
@@ -114,7 +111,7 @@ class DecodeTuner:
         largest = self._largest
         while True:
             grid = size_grid(1, largest)
-            most = self._most_probes or max(len(grid) // 2, 2)
+            most = max(len(grid) // 2, 2)
             search = BatchSearch(grid, self._target_seconds, most)
             batch = search.next_size(context.probed)
             context = replace(context, most_probes=most, complete=batch is None)

@@ -108,7 +108,6 @@ class PrefillTuner:
         prompt_tokens: The prompt lengths.
         largest_step: Largest step to time.
         most_prompt_tokens: The longest prompt that the engine accepts; None if unknown.
-        most_probes: Maximum per length; None for half of all sizes.
     """
 
     def __init__(
@@ -117,12 +116,10 @@ class PrefillTuner:
         prompt_tokens: Sequence[int],
         largest_step: int,
         most_prompt_tokens: int | None = None,
-        most_probes: int | None = None,
     ) -> None:
         self._prober = prober
         self._largest = largest_step
         self._most_prompt_tokens = most_prompt_tokens
-        self._most_probes = most_probes
         self._timed: dict[StepShape, SizeProbe] = {}
         self._none_whole = False
         self._lengths = [LengthTuning(tokens) for tokens in prompt_tokens]
@@ -164,7 +161,7 @@ class PrefillTuner:
 
     def _search(self, place: int, progress: Progress) -> None:
         grid = size_grid(min(SMALLEST_STEP, self._largest), self._largest)
-        most = self._most_probes or max(len(grid) // 2, 1)
+        most = max(len(grid) // 2, 1)
         self._lengths[place] = replace(self._lengths[place], most_probes=most)
         while (size := KneeSearch(grid, most).next_size(self._lengths[place].probed)) is not None:
             length = self._lengths[place]

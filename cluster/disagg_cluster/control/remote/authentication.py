@@ -70,15 +70,12 @@ def weakness(access: Access, *, has_token: bool) -> str:
     return ""
 
 
-def tls_authentication(
-    access: Callable[[], Access], *, has_token: bool, seconds: float = AUTHENTICATION_SECONDS
-) -> Authenticate:
+def tls_authentication(access: Callable[[], Access], *, has_token: bool) -> Authenticate:
     """Accepts clients that complete a TLS handshake; a required token is checked later.
 
     Args:
         access: Returns the current conditions of a web-config file.
         has_token: Whether a token is required as well.
-        seconds: Time limit for a handshake.
     """
 
     async def authenticate(link: socket.socket) -> AuthenticatedClient:
@@ -88,7 +85,8 @@ def tls_authentication(
         assert now.tls is not None
         now.tls.set_alpn_protocols(["h2"])
         try:
-            streams = await _streams(link, ssl=now.tls, ssl_handshake_timeout=seconds)
+            limit = AUTHENTICATION_SECONDS
+            streams = await _streams(link, ssl=now.tls, ssl_handshake_timeout=limit)
         except ssl.SSLError as error:
             why = getattr(error, "verify_message", "") or error.reason or "no TLS"
             raise RejectedError(RefusalReason.TLS, f"TLS: {why}") from None

@@ -52,7 +52,6 @@ class ClientProxy:
         connections: Keeps the open connections.
         refused: Called for each refused connection.
         log: Logs refusals, a few per second at most.
-        seconds: How long a connection may stay open without being authenticated.
     """
 
     def __init__(
@@ -63,7 +62,6 @@ class ClientProxy:
         connections: ClientConnections,
         refused: Refused,
         log: logging.Logger,
-        seconds: float = AUTHENTICATION_SECONDS,
     ) -> None:
         self._listener = listener
         self._inner = inner
@@ -71,7 +69,6 @@ class ClientProxy:
         self._connections = connections
         self._refused = refused
         self._log = log
-        self._seconds = seconds
         self._log_limiter = RateLimiter(_LINES_PER_SECOND)
         self._open: set[asyncio.Task[None]] = set()
 
@@ -148,7 +145,7 @@ class ClientProxy:
             if client.enough and not self._connections.trust(connection):
                 raise RejectedError(RefusalReason.TOO_MANY, "too many clients are connected")
             timeout = asyncio.get_running_loop().call_later(
-                self._seconds, self._time_out, connection, writer
+                AUTHENTICATION_SECONDS, self._time_out, connection, writer
             )
             calls = CallCount()
             try:
@@ -175,7 +172,7 @@ class ClientProxy:
 
     def _time_out(self, connection: ClientConnection, writer: asyncio.StreamWriter) -> None:
         if not connection.trusted:
-            why = f"no token was shown within {self._seconds:g} s"
+            why = f"no token was shown within {AUTHENTICATION_SECONDS:g} s"
             self._reject(RefusalReason.TOO_SLOW, connection, why)
             connection.is_logged = True
             writer.transport.abort()

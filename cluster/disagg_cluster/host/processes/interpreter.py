@@ -7,22 +7,16 @@ from collections.abc import Mapping
 
 _FIND = "import importlib.util as i, sys; sys.exit(0 if i.find_spec(sys.argv[1]) else 3)"
 _LACKS = 3
-DEADLINE_SECONDS = 10.0
+_DEADLINE_SECONDS = 10.0
 
 
-def lacks_module(
-    python: str,
-    module: str,
-    environment: Mapping[str, str],
-    deadline_seconds: float = DEADLINE_SECONDS,
-) -> bool:
+def lacks_module(python: str, module: str, environment: Mapping[str, str]) -> bool:
     """Return whether an interpreter certainly lacks a module; False where that is unknown.
 
     Args:
         python: The program.
         module: Its top-level name.
         environment: The whole environment it is run with.
-        deadline_seconds: How long it may take.
     """
     try:
         done = subprocess.run(
@@ -31,7 +25,7 @@ def lacks_module(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=deadline_seconds,
+            timeout=_DEADLINE_SECONDS,
             check=False,
         )
     except (OSError, ValueError, subprocess.TimeoutExpired):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import PurePath
 
 from disagg_cluster.host.processes import procfs
@@ -28,18 +27,13 @@ def _is_python(program: str) -> bool:
     return PurePath(program).name.startswith("python")
 
 
-def other_daemons(port: int | None, pids: Iterable[int] | None = None) -> tuple[int, ...]:
+def other_daemons(port: int | None) -> tuple[int, ...]:
     """Return the processes of daemons that do not listen on `port`, that of the one asked.
 
     Args:
         port: That of the daemon that answered; None if none did.
-        pids: The processes to check; all if None.
     """
-    found = [
-        pid
-        for pid in (procfs.pids() if pids is None else pids)
-        if starts_daemon(procfs.command_line(pid))
-    ]
+    found = [pid for pid in procfs.pids() if starts_daemon(procfs.command_line(pid))]
     if not found:
         return ()
     try:

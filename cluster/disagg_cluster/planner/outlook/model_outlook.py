@@ -96,7 +96,6 @@ class ModelOutlook:
 def model_outlook(
     history: LoadHistory,
     horizons_seconds: Sequence[float] = HORIZONS_SECONDS,
-    quantiles: Sequence[float] = QUANTILES,
     forecasting: Forecasting = forecast,
 ) -> ModelOutlook:
     """Compute the outlook from the end of a history."""
@@ -118,8 +117,8 @@ def model_outlook(
     return ModelOutlook(
         history.key,
         (
-            phase_outlook(Phase.PREFILL, prompt, horizons_seconds, quantiles, forecasting),
-            phase_outlook(Phase.DECODE, output, horizons_seconds, quantiles, forecasting),
+            phase_outlook(Phase.PREFILL, prompt, horizons_seconds, QUANTILES, forecasting),
+            phase_outlook(Phase.DECODE, output, horizons_seconds, QUANTILES, forecasting),
         ),
         phase_trend(prefill, decode, drivers),
         work,

@@ -16,6 +16,8 @@ from disagg_cluster.simulator.engine.hardware import Gpu, Model
 from disagg_cluster.simulator.engine.links import LinkError
 
 _ACTIVATION_BYTES = 2
+# The part of a GPU that an engine takes, and what of it activations and graphs need.
+_ENGINE_MEMORY_RATIO, _WORKING_BYTES = 0.9, 4 * 10**9
 
 # The p in (computeᵖ + memoryᵖ)^(1/p): fitted to prefill of 3 dense models on 6 GPUs, 16 to 4096
 # tokens, composed of kernel times by `aiconfigurator-core` 0.12.0. Their step times are met within
@@ -125,12 +127,12 @@ class Roofline:
         bandwidth = self.gpu.bytes_per_second * self.tensor_parallel * self.bandwidth_efficiency
         return again_bytes / bandwidth
 
-    def kv_tokens(self, memory_ratio: float = 0.9, reserved_bytes: int = 4 * 10**9) -> int:
+    def kv_tokens(self) -> int:
         """Return the KV cache's size: the engine's share minus weights and working memory.
 
-        0 where not even the weights fit. `reserved_bytes` per GPU are for activations and graphs.
+        0 where not even the weights fit.
         """
-        share_bytes = self.gpu.memory_bytes * memory_ratio - reserved_bytes
+        share_bytes = self.gpu.memory_bytes * _ENGINE_MEMORY_RATIO - _WORKING_BYTES
         left_bytes = share_bytes * self.tensor_parallel - self.model.weight_bytes
         return max(0, int(left_bytes / self.model.kv_bytes_per_token))
 

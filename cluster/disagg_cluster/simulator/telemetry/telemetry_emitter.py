@@ -24,12 +24,10 @@ class TelemetryEmitter:
     Args:
         engine: The engine's name.
         pid, incarnation: Identify the stream.
-        flags: `wire` flags of every record, beside SIMULATED.
     """
 
-    def __init__(self, engine: str, pid: int, incarnation: int, flags: int = 0) -> None:
+    def __init__(self, engine: str, pid: int, incarnation: int) -> None:
         self._key = StreamKey(engine, pid, incarnation, engine_index=0)
-        self._flags = flags | wire.SIMULATED
         self._sequence = 0
         self._totals = list(NOTHING_YET)
         self._step_totals = StepTotals()
@@ -61,7 +59,7 @@ class TelemetryEmitter:
     def heartbeat(self, t_ns: int, in_flight: int) -> ControlMessage:
         """Return a heartbeat, with the number of unanswered requests."""
         message = self._without_step(MessageKind.HEARTBEAT, t_ns)
-        return message._replace(flags=self._flags | wire.IN_FLIGHT, in_flight=in_flight)
+        return message._replace(flags=wire.SIMULATED | wire.IN_FLIGHT, in_flight=in_flight)
 
     def drop(self) -> None:
         """Count a record that was made and could not be sent."""
@@ -87,4 +85,4 @@ class TelemetryEmitter:
     def _message(self, kind: MessageKind, facts: Facts, t_ns: int) -> ControlMessage:
         # Built without an intermediate `wire.Record`, which would take most of a simulated day.
         step = Step(t_ns, facts[0], self._sequence, *facts[1:], False, self._step_totals)
-        return ControlMessage(kind, self._key, self._flags, step, t_ns)
+        return ControlMessage(kind, self._key, wire.SIMULATED, step, t_ns)

@@ -19,6 +19,7 @@ Fetch = Callable[[str, float], bytes]
 
 FIRST_PAGES = 5
 """What a frontend's first pages have counted is the past; this is how many of them."""
+_DEADLINE_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +30,6 @@ class FrontWatch:
     Args:
         frontends: Their addresses.
         interval_seconds: The interval between scrapes of each.
-        deadline_seconds: The deadline of one scrape.
         fetch, clock_ns: Seams.
     """
 
@@ -38,12 +38,10 @@ class FrontWatch:
         frontends: tuple[Frontend, ...],
         interval_seconds: float,
         *,
-        deadline_seconds: float = 2.0,
         fetch: Fetch = fetch,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._interval_seconds = interval_seconds
-        self._deadline_seconds = deadline_seconds
         self._fetch = fetch
         self._clock_ns = clock_ns
         self._watched = tuple(_Watched(each, interval_seconds) for each in frontends)
@@ -83,7 +81,7 @@ class FrontWatch:
             await asyncio.sleep(max(self._interval_seconds - spent_seconds, 0.05))
 
     def _read(self, watched: _Watched) -> FrontPage:
-        text = self._fetch(watched.url, self._deadline_seconds)
+        text = self._fetch(watched.url, _DEADLINE_SECONDS)
         return parse_front_page(text, self._clock_ns(), watched.keys)
 
 

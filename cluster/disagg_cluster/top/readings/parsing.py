@@ -38,13 +38,12 @@ _OF_EACH_NODE = ("disagg_build_info", "disagg_gpu_info", "disagg_engine_info")
 _NOT_ABOUT = {"alertname", "alertstate", "severity", "__name__", "job", "instance", "prometheus"}
 
 
-def reading_of(series: Series, at_seconds: float, node: str = "") -> LiveReading:
+def reading_of(series: Series, at_seconds: float) -> LiveReading:
     """A reading of the series of one moment; values that are no finite numbers are unknown.
 
     Args:
         series: Samples by name; a name may be missing.
         at_seconds: Unix time of the samples.
-        node: The node's name for series without a `node` label.
     """
     series = {
         name: [sample for sample in samples if math.isfinite(sample.value)]
@@ -52,8 +51,7 @@ def reading_of(series: Series, at_seconds: float, node: str = "") -> LiveReading
     }
     shared = _shared_names(series)
     named = {
-        name: [_named(sample, node, shared) for sample in samples]
-        for name, samples in series.items()
+        name: [_named(sample, shared) for sample in samples] for name, samples in series.items()
     }
     gpus, engines = tuple(_gpus(named)), tuple(_engines(named))
     builds = [sample.labels for sample in named.get("disagg_build_info", ())]
@@ -96,12 +94,11 @@ def _shared_names(series: Series) -> Collection[str]:
     return {node for node, found in clusters.items() if len(found) > 1}
 
 
-def _named(sample: Sample, node: str, shared: Collection[str]) -> Sample:
+def _named(sample: Sample, shared: Collection[str]) -> Sample:
     name, cluster = node_of(sample.labels), sample.labels.get("cluster", "")
-    if name and (name not in shared or not cluster):
+    if not name or name not in shared or not cluster:
         return sample
-    named = f"{cluster}/{name}" if name else node
-    return Sample({**sample.labels, "node": named}, sample.value)
+    return Sample({**sample.labels, "node": f"{cluster}/{name}"}, sample.value)
 
 
 def _gpus(series: Series) -> Iterator[GpuReading]:

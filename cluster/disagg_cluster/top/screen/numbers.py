@@ -70,6 +70,6 @@ def watts(power: float | None) -> str:
     return ABSENT if power is None else f"{power:.0f}W"
 
 
-def clock(timestamp: float, *, date: bool = False) -> str:
+def clock(timestamp: float) -> str:
     """A time of day, in UTC."""
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC" if date else "%H:%M:%S", time.gmtime(timestamp))
+    return time.strftime("%H:%M:%S", time.gmtime(timestamp))

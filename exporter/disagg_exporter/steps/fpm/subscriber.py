@@ -16,7 +16,7 @@ MESSAGES_PER_TURN = 256
 
 # Pause after a socket has been read empty: an engine with a hundred steps a second then wakes the
 # daemon twenty times.
-REST_SECONDS = 0.05
+_REST_SECONDS = 0.05
 
 # Beyond this many queued messages the oldest are lost, and counted by the gap in numbers.
 _MOST_WAITING = 10_000
@@ -46,13 +46,11 @@ class FpmSubscriber:
         deliver: Deliver,
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        rest_seconds: float = REST_SECONDS,
     ) -> None:
         self.bad_messages = 0
         self._address = address
         self._deliver = deliver
         self._clock_ns = clock_ns
-        self._rest_seconds = rest_seconds
         self._loop: AbstractEventLoop | None = None
         self._socket: zmq.Socket[bytes] | None = None
 
@@ -101,12 +99,12 @@ class FpmSubscriber:
             received = self._read_turn(listening)
         except Exception:
             # An error with one message must not block those after it.
-            loop.call_later(self._rest_seconds, self._take_turn, listening, loop)
+            loop.call_later(_REST_SECONDS, self._take_turn, listening, loop)
             raise
         if received == MESSAGES_PER_TURN:
             loop.call_soon(self._take_turn, listening, loop)
         elif received:
-            loop.call_later(self._rest_seconds, self._take_turn, listening, loop)
+            loop.call_later(_REST_SECONDS, self._take_turn, listening, loop)
         else:
             # ZMQ's descriptor signals an arrival only once, and only after everything was read.
             loop.add_reader(listening.fileno(), self._wake, listening, loop)

@@ -35,9 +35,9 @@ _SURELY_CHANGED_Z = 4.0
 _MEDIAN_OVER_MEAN = float(np.sqrt(np.pi / 2))
 
 
-def block_bins(step_seconds: float, least_bins: int = _LEAST_BLOCK_BINS) -> int:
-    """Bins per block: about 15 s, but no fewer than `least_bins`."""
-    return max(least_bins, round(_BLOCK_SECONDS / step_seconds))
+def block_bins(step_seconds: float) -> int:
+    """Bins per block: about 15 s, but no fewer than two."""
+    return max(_LEAST_BLOCK_BINS, round(_BLOCK_SECONDS / step_seconds))
 
 
 def block_sums(values: Floats, bins: int) -> Floats:
@@ -72,13 +72,10 @@ def recent_mean(values: Floats) -> Floats:
     return known_mean(values[:, -_RECENT_BLOCKS:])
 
 
-def log_ratio(over: Floats, under: Floats, floor: float = 0.0) -> Floats:
-    """Logarithm of a ratio of two block sums; NaN where undefined.
-
-    `floor` is added to both, for numerators that may be 0.
-    """
+def log_ratio(over: Floats, under: Floats) -> Floats:
+    """Logarithm of a ratio of two block sums; NaN where undefined."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.log((over + floor) / (under + floor))
+        found = np.log(over / under)
     return np.where(np.isfinite(found) & (under > 0), found, np.nan)
 
 
@@ -123,7 +120,7 @@ def shift_of(levels: Floats, least_deviation: Floats | float = 0.0, kinds: int =
     """
     rows, blocks = levels.shape
     deviation = np.maximum(_deviations(levels, least_deviation, kinds), least_deviation)
-    last = _last_levels(levels, LEAST_AFTER)
+    last = known_mean(levels[:, -LEAST_AFTER:])
     nothing = np.full(rows, blocks, dtype=np.intp)
     if blocks < LEAST_BEFORE + LEAST_AFTER:
         empty = np.full(rows, np.nan)
@@ -167,8 +164,7 @@ def change_since(
     numbers = np.arange(levels.shape[1])
     is_after = numbers >= onset[:, None]
     known = np.isfinite(levels)
-    before = known_median(np.where(is_after, np.nan, levels))
-    after = known_median(np.where(is_after, levels, np.nan))
+    before, after = _level_before(levels, onset), _level_since(levels, onset)
     n_before = (known & ~is_after).sum(axis=1)
     n_after = (known & is_after).sum(axis=1)
     enough = (n_before >= LEAST_BEFORE) & (n_after >= LEAST_AFTER)
@@ -286,10 +282,6 @@ def _deviations(levels: Floats, by_chance: Floats | float, kinds: int) -> Floats
     own = np.where(np.isfinite(own), own, prior)
     shrunk = (counts * own**2 + _PRIOR_BLOCKS * prior**2) / (counts + _PRIOR_BLOCKS)
     return np.asarray(np.maximum(scale * np.sqrt(shrunk), _LEAST_DEVIATION))
-
-
-def _last_levels(levels: Floats, blocks: int) -> Floats:
-    return known_mean(levels[:, -blocks:])
 
 
 def _level_before(levels: Floats, onset: NDArray[np.intp]) -> Floats:

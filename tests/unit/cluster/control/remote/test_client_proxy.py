@@ -195,7 +195,7 @@ async def until(condition: Callable[[], object]) -> None:
 def test_a_client_slow_in_the_handshake_is_disconnected(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(authentication.tls_authentication, "__kwdefaults__", {"seconds": 0.2})
+    monkeypatch.setattr(authentication, "AUTHENTICATION_SECONDS", 0.2)
     served = Served(folder, Access(tls=server_context()), token_file(folder))
 
     async def story() -> None:
@@ -209,7 +209,7 @@ def test_a_client_slow_in_the_handshake_is_disconnected(
 def test_a_client_that_sends_no_token_in_time_is_disconnected(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(client_proxy.ClientProxy.__init__, "__defaults__", (1.0,))
+    monkeypatch.setattr(client_proxy, "AUTHENTICATION_SECONDS", 1.0)
     served = Served(folder, Access(tls=server_context()), token_file(folder))
 
     async def story() -> None:
