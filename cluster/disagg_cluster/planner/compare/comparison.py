@@ -18,7 +18,7 @@ from disagg_cluster.planner.compare.blocks import (
 from disagg_cluster.planner.compare.equal_load import EqualLoad
 from disagg_cluster.planner.compare.matching import LEAST_MINUTES, UndecidedComparison, match
 from disagg_cluster.planner.compare.minutes import SpanMinutes
-from disagg_cluster.planner.history.load_series import Floats
+from disagg_cluster.planner.history.load_series import Floats, quotient
 
 _INTERVAL = (0.05, 0.95)
 _QUANTILE = 0.95
@@ -168,13 +168,11 @@ def _only(span: SpanMinutes, minutes: NDArray[np.bool_]) -> SpanMinutes:
     return replace(span, requests=np.where(minutes, span.requests, np.nan))
 
 
-def _quotient(above: Floats, below: Floats, weights: Floats, factor: float = 1.0) -> Floats:
+def _weighted(above: Floats, below: Floats, weights: Floats, factor: float = 1.0) -> Floats:
     known = np.isfinite(above) & np.isfinite(below)
     over = weights @ np.where(known, above, 0.0)
     under = weights @ np.where(known, below, 0.0)
-    found = np.full(len(weights), np.nan)
-    np.divide(factor * over, under, out=found, where=under > 0)
-    return found
+    return quotient(factor * over, under)
 
 
 def _first_token(span: SpanMinutes, weights: Floats) -> Floats:
@@ -223,14 +221,14 @@ _MEASURES = (
         "tokens_per_gpu_second",
         "tokens/s/GPU",
         True,
-        lambda span, w: _quotient(span.prompt_tokens + span.output_tokens, span.gpus, w),
+        lambda span, w: _weighted(span.prompt_tokens + span.output_tokens, span.gpus, w),
         _has_tokens,
     ),
     _Measure(
         "output_tokens_per_gpu_second",
         "tokens/s/GPU",
         True,
-        lambda span, w: _quotient(span.output_tokens, span.gpus, w),
+        lambda span, w: _weighted(span.output_tokens, span.gpus, w),
         lambda span: np.isfinite(span.output_tokens),
     ),
     _Measure(
@@ -245,14 +243,14 @@ _MEASURES = (
         "inter_token_latency_mean_seconds",
         "s",
         False,
-        lambda span, w: _quotient(span.between_tokens_seconds, span.between_tokens_count, w),
+        lambda span, w: _weighted(span.between_tokens_seconds, span.between_tokens_count, w),
         _has_between,
     ),
     _Measure(
         "joules_per_million_tokens",
         "J",
         False,
-        lambda span, w: _quotient(span.watts, span.prompt_tokens + span.output_tokens, w, _MILLION),
+        lambda span, w: _weighted(span.watts, span.prompt_tokens + span.output_tokens, w, _MILLION),
         lambda span: np.isfinite(span.watts) & _has_tokens(span),
     ),
 )

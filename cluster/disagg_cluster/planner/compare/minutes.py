@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from disagg_cluster.planner.history.load_series import Floats
+from disagg_cluster.planner.history.load_series import Floats, quotient
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +38,4 @@ class SpanMinutes:
     @property
     def prompt_lengths(self) -> Floats:
         """Computed prompt tokens per request."""
-        found = np.full(self.steps, np.nan)
-        np.divide(self.prompt_tokens, self.requests, out=found, where=self.requests > 0)
-        return found
+        return quotient(self.prompt_tokens, self.requests)

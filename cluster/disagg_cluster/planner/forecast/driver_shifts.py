@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from disagg_cluster.planner.history.load_series import Floats, LoadSeries
+from disagg_cluster.planner.history.load_series import Floats, LoadSeries, quotient
 
 WINDOW_SECONDS = 86_400.0
 LEAST_CHANGE = 0.15
@@ -35,7 +35,6 @@ class DriverShift:
 
 def driver_shifts(
     drivers: Mapping[str, tuple[str, LoadSeries, LoadSeries | None]],
-    window_seconds: float = WINDOW_SECONDS,
 ) -> tuple[DriverShift, ...]:
     """The latest shift of each driver within a window, largest first; unchanged ones are left out.
 
@@ -45,11 +44,10 @@ def driver_shifts(
     Args:
         drivers: By name: the unit, a load, and an optional divisor. A prompt's length is prompt
             tokens divided by requests.
-        window_seconds: How far back to search.
     """
     found = []
     for name, (unit, load, per) in drivers.items():
-        start, levels = _levels(load, per, window_seconds)
+        start, levels = _levels(load, per)
         shift = _latest(levels)
         if shift is not None:
             split, before, after = shift
@@ -58,30 +56,15 @@ def driver_shifts(
     return tuple(sorted(found, key=lambda each: -abs(np.log(each.factor))))
 
 
-def _levels(load: LoadSeries, per: LoadSeries | None, window: float) -> tuple[float, Floats]:
+def _levels(load: LoadSeries, per: LoadSeries | None) -> tuple[float, Floats]:
     """When the first bin begins, and the mean of each bin; NaN where nothing is known."""
-    start = load.end_seconds - min(window, len(load.values) * load.step_seconds)
+    start = load.end_seconds - min(WINDOW_SECONDS, len(load.values) * load.step_seconds)
     count = max(1, int((load.end_seconds - start) // _BIN_SECONDS))
     start = load.end_seconds - count * _BIN_SECONDS
-    above = _binned(load, start, count)
+    loads = load.binned(start, _BIN_SECONDS, count)
     if per is None:
-        return start, above
-    below = _binned(per, start, count)
-    found = np.full(count, np.nan)
-    with np.errstate(over="ignore"):  # by next to nothing: not a length
-        np.divide(above, below, out=found, where=below > 0)
-    return start, found
-
-
-def _binned(series: LoadSeries, start: float, count: int) -> Floats:
-    at = series.start_seconds + series.step_seconds * (np.arange(len(series.values)) + 0.5)
-    bins = np.floor((at - start) / _BIN_SECONDS).astype(np.int64)
-    inside = (bins >= 0) & (bins < count) & np.isfinite(series.values)
-    counts = np.bincount(bins[inside], minlength=count)
-    sums = np.bincount(bins[inside], weights=series.values[inside], minlength=count)
-    means = np.full(count, np.nan)
-    np.divide(sums, counts, out=means, where=counts > 0)
-    return means
+        return start, loads
+    return start, quotient(loads, per.binned(start, _BIN_SECONDS, count))
 
 
 def _latest(levels: Floats) -> tuple[int, float, float] | None:

@@ -1,4 +1,4 @@
-"""A load over time, evenly spaced; gaps are preserved."""
+"""A load over time, evenly spaced; gaps are preserved, as NaN."""
 
 from __future__ import annotations
 
@@ -50,6 +50,14 @@ class LoadSeries:
             return np.inf
         return float((len(self.values) - 1 - known[-1]) * self.step_seconds)
 
+    def binned(self, start_seconds: float, bin_seconds: float, bins: int) -> Floats:
+        """Means over bins from then on; a step is in the bin that contains its middle."""
+        steps = np.arange(len(self.values)) + 0.5
+        middles = self.start_seconds + self.step_seconds * steps
+        places = np.floor((middles - start_seconds) / bin_seconds).astype(np.int64)
+        inside = (places >= 0) & (places < bins) & np.isfinite(self.values)
+        return _means(places[inside], self.values[inside], bins)
+
 
 def load_series(
     times_seconds: Sequence[float] | Floats, values: Sequence[float] | Floats, step_seconds: float
@@ -78,11 +86,21 @@ def load_series(
     first = float(places.min())
     length = checked_span(float(places.max()) - first + 1.0, step_seconds)
     steps = (places[sound] - first).astype(np.int64)
-    counts = np.bincount(steps, minlength=length)
-    sums = np.bincount(steps, weights=loads[sound], minlength=length)
-    means = np.full(length, np.nan)
-    np.divide(sums, counts, out=means, where=counts > 0)
-    return LoadSeries(first * step_seconds, step_seconds, means)
+    return LoadSeries(first * step_seconds, step_seconds, _means(steps, loads[sound], length))
+
+
+def _means(places: NDArray[np.int64], values: Floats, length: int) -> Floats:
+    """The mean of the values at each place; NaN without any."""
+    sums = np.bincount(places, weights=values, minlength=length)
+    return quotient(sums, np.bincount(places, minlength=length))
+
+
+def quotient(above: NDArray[np.number], below: NDArray[np.number]) -> Floats:
+    """`above / below`; NaN where `below` is not positive, or next to nothing."""
+    found = np.full(above.shape, np.nan)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.divide(above, below, out=found, where=below > 0)
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def checked_span(steps: float, step_seconds: float) -> int:

@@ -17,6 +17,7 @@ from disagg_cluster.planner.diagnose.evidence.known import known_median, known_s
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
+from disagg_cluster.planner.history.load_series import quotient
 from disagg_exporter.model import Role
 
 _LEAST_WAITING = 1.0
@@ -125,8 +126,7 @@ def _usual_step_tokens(view: ModelView, rows: Rows) -> Floats:
     )
     if view.blocks("steps", rows).shape[1] < _STANDING_BLOCKS:
         return np.full(len(rows), np.nan)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(steps > 0, tokens / steps, np.nan)
+    return quotient(tokens, steps)
 
 
 def _queued_for_slots(view: ModelView, rows: Rows, batch: Floats) -> Floats:
@@ -144,8 +144,8 @@ def _queued_for_slots(view: ModelView, rows: Rows, batch: Floats) -> Floats:
     )
     if running.shape[1] < _STANDING_BLOCKS or not np.isfinite(view.targets.ttft_seconds):
         return np.zeros(len(rows))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        queue = np.where(count > 0, seconds / count, np.nan)
+    queue = quotient(seconds, count)
+    with np.errstate(invalid="ignore"):
         occupied = running.mean(axis=1) >= _SLOTS_LONG_TAKEN * batch
         room = usage.max(axis=1) < FULL
         late = queue >= _LONG_OF_TARGET * view.targets.ttft_seconds
@@ -200,8 +200,7 @@ def _since(view: ModelView, rows: Rows, name: str, onset: Floats) -> Floats:
     chosen = numbers >= onset[:, None]
     total = known_sum(np.where(chosen, view.blocks(name, rows), np.nan))
     count = known_sum(np.where(chosen, view.blocks("prompt_stage_count", rows), np.nan))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(count > 0, total / count, np.nan)
+    return quotient(total, count)
 
 
 def _usual_of_peers(before: Floats) -> Floats:

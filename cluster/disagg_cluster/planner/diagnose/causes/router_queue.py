@@ -253,11 +253,11 @@ def _mean_since(view: ModelView, since: int) -> float:
     """
     sums = _sums(view)
     assert sums is not None
-    front, *pools = (_quotient(each, view.block_bins, since) for each in sums)
+    front, *pools = (_mean_wait(each, view.block_bins, since) for each in sums)
     return front - sum(pools)
 
 
-def _quotient(waits: Floats, bins: int, since: int) -> float:
+def _mean_wait(waits: Floats, bins: int, since: int) -> float:
     seconds, count = (float(np.nansum(each[since:])) for each in block_sums(waits, bins))
     return seconds / count if count > 0 else 0.0
 

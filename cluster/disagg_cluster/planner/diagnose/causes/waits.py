@@ -20,6 +20,7 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     log_ratio,
     shift_of,
 )
+from disagg_cluster.planner.history.load_series import quotient
 
 # Least z of a wait longer than before, than at peers, and of one queue beside idle peers.
 _OWN_Z, _PEER_Z, _ALONE_Z = 3.5, 4.0, 2.5
@@ -209,9 +210,7 @@ def _mean_wait(view: ModelView, rows: Rows, onset: Rows, *, is_after: bool) -> F
     chosen = (numbers >= onset[:, None]) if is_after else (numbers < onset[:, None])
     seconds = np.where(chosen, view.blocks("first_token_seconds", rows), np.nan)
     count = np.where(chosen, view.blocks("first_tokens", rows), np.nan)
-    total, ended = known_sum(seconds), known_sum(count)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(ended > 0, total / ended, np.nan)
+    return quotient(known_sum(seconds), known_sum(count))
 
 
 def _drain_seconds(view: ModelView, rows: Rows) -> Floats:

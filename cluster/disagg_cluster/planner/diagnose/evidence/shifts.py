@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_median, known_sum
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.history.load_series import quotient
 
 # Blocks are about this long, and at least two scrapes.
 _BLOCK_SECONDS = 15.0
@@ -63,8 +64,7 @@ def recent_ratio(over: Floats, under: Floats) -> Floats:
     """Sum over sum in the last blocks, by row; NaN where the denominator is 0."""
     total = np.nansum(over[:, -_RECENT_BLOCKS:], axis=1)
     count = np.nansum(under[:, -_RECENT_BLOCKS:], axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(count > 0, total / count, np.nan)
+    return quotient(total, count)
 
 
 def recent_mean(values: Floats) -> Floats:
