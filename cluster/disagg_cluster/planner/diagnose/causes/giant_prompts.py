@@ -15,6 +15,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
     SURE_WAIT_Z,
     Adverse,
 )
+from disagg_cluster.planner.diagnose.evidence.known import divergence
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import lognormal
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
@@ -190,9 +191,7 @@ def more_frequent(
     part = np.cumsum(every[::-1])[::-1][splits] / max(every.sum(), 1.0)
     k = np.cumsum(long[::-1])[::-1][splits]
     is_enough = (k >= _LEAST_GIANTS) & (part > 0) & (part < 1) & (k > n * part)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rest = np.where(n > k, (n - k) * np.log((n - k) / (n * (1 - part))), 0.0)
-        deviance = np.where(is_enough, 2 * (k * np.log(k / (n * part)) + rest), 0.0)
+    deviance = np.where(is_enough, 2 * n * divergence(k / n, part), 0.0)
     best = int(np.argmax(deviance))
     z = sqrt(max(float(deviance[best]) - 2 * log(len(splits) / choice_bins), 0.0))
     return (z, int(splits[best])) if z > 0 else (0.0, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from disagg_cluster.planner.diagnose.evidence.known import divergence
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 
@@ -82,17 +83,9 @@ def computed_more_z(
         shares = [made / tokens for made, tokens in zip(totals[0], totals[1], strict=True)]
         (own, others), (n_own, n_others) = shares, totals[2]
         both = (own * n_own + others * n_others) / (n_own + n_others)
-        deviance = n_own * _divergence(own, both) + n_others * _divergence(others, both)
+        deviance = n_own * divergence(own, both) + n_others * divergence(others, both)
     z = np.sqrt(2 * np.maximum(np.nan_to_num(deviance), 0.0))
     return np.asarray(np.where(np.nan_to_num(own - others) > 0, z, -z))
-
-
-def _divergence(share: Floats, expected: Floats) -> Floats:
-    """Kullback-Leibler divergence of one share from another, per prompt."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        met = np.where(share > 0, share * np.log(share / expected), 0.0)
-        rest = np.where(share < 1, (1 - share) * np.log((1 - share) / (1 - expected)), 0.0)
-    return np.asarray(met + rest)
 
 
 def hitless_z(readings: Readings, is_prefill: NDArray[np.bool_], least_bins: int) -> Floats:
@@ -114,7 +107,6 @@ def hitless_z(readings: Readings, is_prefill: NDArray[np.bool_], least_bins: int
     with np.errstate(divide="ignore", invalid="ignore"):
         hit = found.sum(axis=1) / before
         both = hit * n_before / (n_before + n_after)
-        rest = np.where(hit < 1, (1 - hit) * np.log((1 - hit) / (1 - both)), 0.0)
-        deviance = n_before * (hit * np.log(hit / both) + rest) - n_after * np.log(1 - both)
+        deviance = n_before * divergence(hit, both) + n_after * divergence(np.zeros(1), both)
     stands = (runs >= least_bins) & (n_after > 0) & np.isfinite(deviance)
     return np.asarray(np.sqrt(2 * np.where(stands, np.maximum(deviance, 0.0), 0.0)))

@@ -1,4 +1,4 @@
-"""Sums, means and medians of known values: NaN is unknown, and so is a result of NaN alone."""
+"""Statistics of values some of which are unknown: NaN is unknown, as is a result of NaN alone."""
 
 from __future__ import annotations
 
@@ -38,3 +38,14 @@ def most_known(values: Floats) -> float:
     """The largest known value; NaN without any."""
     known = values[np.isfinite(values)]
     return float(known.max()) if len(known) else float("nan")
+
+
+def divergence(share: Floats, expected: Floats) -> Floats:
+    """Kullback-Leibler divergence of an observed share from an expected one, per trial (binomial).
+
+    Twice its sum over trials is the deviance, whose signed root is a z.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        met = np.where(share > 0, share * np.log(share / expected), 0.0)
+        rest = np.where(share < 1, (1 - share) * np.log((1 - share) / (1 - expected)), 0.0)
+    return np.asarray(met + rest)

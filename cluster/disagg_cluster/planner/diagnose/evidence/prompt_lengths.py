@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.features import Feature, Reading
-from disagg_cluster.planner.diagnose.evidence.known import known_mean
+from disagg_cluster.planner.diagnose.evidence.known import divergence, known_mean
 from disagg_cluster.planner.diagnose.evidence.readings import Place, read_features
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats, SeriesWindow
 from disagg_cluster.planner.diagnose.evidence.shifts import (
@@ -215,10 +215,9 @@ def gathered_z(counts: Floats, number: int, onset: int) -> float:
     usual = np.maximum(part, usual)
     k, n = above[:, number], above.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        rest = np.where(n > k, (n - k) * np.log((n - k) / (n * (1 - usual))), 0.0)
-        z = np.sqrt(2 * (k * np.log(k / (n * usual)) + rest))
+        deviance = 2 * n * divergence(k / n, usual)
     is_enough = (n >= _LEAST_LONG) & (k > n * usual) & (usual < 1)
-    return float(np.where(is_enough, z, 0.0).max(initial=0.0))
+    return float(np.sqrt(np.where(is_enough, deviance, 0.0).max(initial=0.0)))
 
 
 def longer_beside(tokens: Floats, count: Floats, number: int, onset: int) -> float:
