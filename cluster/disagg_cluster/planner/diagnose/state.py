@@ -91,11 +91,7 @@ def settled(
     remembered = []
     for number, (finding, strength) in enumerate(significant):
         before = continued.get(number)
-        rounds = 1 if before is None else before.rounds + min(new_scrapes, _MOST_PER_ROUND)
-        if strength >= _SURE or (past is None and strength >= _LIKELY):
-            rounds = max(rounds, _BELIEVED)
-        elif strength >= _LIKELY:
-            rounds = max(rounds, _LIKELY_ROUNDS if before is None else _BELIEVED)
+        rounds = _rounds(strength, before, new_scrapes, is_first_round=past is None)
         since = finding.since_seconds if before is None else before.finding.since_seconds
         finding = replace(finding, since_seconds=since)
         is_disputed = before is not None and _is_disputed(before, finding)
@@ -106,19 +102,14 @@ def settled(
         )
     believed = [each for each in remembered if each.rounds >= _BELIEVED]
     for gone in (each for each in known if each not in continued.values()):
-        is_old = gone.finding.since_seconds < forgotten_seconds
-        # Without a known wait nothing shows that it lasts.
-        lasts = 0 < _AS_LONG * gone.wait_seconds <= wait_seconds(gone.finding)
-        held_rounds = _HELD_WHILE_LONG if lasts else _HELD_ROUNDS
-        is_past = gone.is_past or gone.missed >= held_rounds
-        if gone.rounds >= _BELIEVED and lasts and is_old and not gone.is_past:
-            remembered.append(gone)
-        elif gone.rounds >= _BELIEVED and not believed:
-            if not is_past or gone.missed < held_rounds + _RECALLED_ROUNDS:
-                remembered.append(replace(gone, missed=gone.missed + 1, is_past=is_past))
-        elif _LIKELY_ROUNDS <= gone.rounds < _BELIEVED and not gone.missed:
-            # A barely significant finding is so in about two rounds of three.
-            remembered.append(replace(gone, missed=1))
+        kept = _kept(
+            gone,
+            wait_seconds(gone.finding),
+            is_old=gone.finding.since_seconds < forgotten_seconds,
+            is_replaced=bool(believed),
+        )
+        if kept is not None:
+            remembered.append(kept)
     shown = [
         each
         for each in remembered
@@ -132,6 +123,37 @@ def settled(
         _suspects(shown, remembered, [finding for finding, strength in observed if strength <= 0]),
         tuple(remembered),
     )
+
+
+def _rounds(
+    strength: float, before: StandingFinding | None, new_scrapes: int, *, is_first_round: bool
+) -> int:
+    """In how many rounds a finding counts as observed, this one included."""
+    rounds = 1 if before is None else before.rounds + min(new_scrapes, _MOST_PER_ROUND)
+    if strength >= _SURE or (is_first_round and strength >= _LIKELY):
+        return max(rounds, _BELIEVED)
+    if strength >= _LIKELY:
+        return max(rounds, _LIKELY_ROUNDS if before is None else _BELIEVED)
+    return rounds
+
+
+def _kept(
+    gone: StandingFinding, wait_seconds: float, *, is_old: bool, is_replaced: bool
+) -> StandingFinding | None:
+    """What is remembered of a finding that this round lacks, if anything."""
+    # Without a known wait nothing shows that it lasts.
+    lasts = 0 < _AS_LONG * gone.wait_seconds <= wait_seconds
+    held_rounds = _HELD_WHILE_LONG if lasts else _HELD_ROUNDS
+    is_past = gone.is_past or gone.missed >= held_rounds
+    if gone.rounds >= _BELIEVED:
+        if lasts and is_old and not gone.is_past:
+            return gone
+        if not is_replaced and (not is_past or gone.missed < held_rounds + _RECALLED_ROUNDS):
+            return replace(gone, missed=gone.missed + 1, is_past=is_past)
+    elif gone.rounds >= _LIKELY_ROUNDS and not gone.missed:
+        # A barely significant finding is so in about two rounds of three.
+        return replace(gone, missed=1)
+    return None
 
 
 def _continued(
