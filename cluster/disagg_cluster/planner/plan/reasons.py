@@ -41,9 +41,8 @@ def error_words(error: ForecastError | None) -> str:
         return "no forecast has come due yet: how wrong they are is not known"
     high_or_low = "high" if error.bias_ratio > 0 else "low"
     return (
-        f"{counted(error.count, 'forecast')} {counted(round(error.ahead_seconds / 60), 'minute')} "
-        f"ahead came due: off by "
-        f"{error.error_ratio * _PERCENT:.0f} % in the median, "
+        f"{counted(error.count, 'forecast')} {_minutes(error.ahead_seconds)} ahead came due: "
+        f"off by {error.error_ratio * _PERCENT:.0f} % in the median, "
         f"{abs(error.bias_ratio) * _PERCENT:.0f} % too {high_or_low}; "
         f"{error.held * _PERCENT:.0f} % of the actual loads lay below the "
         f"{error.quantile * _PERCENT:.0f} % quantile"
@@ -66,13 +65,11 @@ def pool_words(
     """
     option = pool.option
     peak = int(np.argmax(pool.needed))
-    block = paths.step_seconds
-    at = clock(paths.start_seconds + peak * block, now_seconds)
     words = [
         f"{costs.quantile * _PERCENT:.0f} % of futures need at most "
         f"{counted(int(pool.needed[peak]), 'engine')} of {option.gpus} x {option.gpu_name} for "
-        f"{option.role} at {at}, the most of the next {paths.horizon_seconds / 3600:.2g} h: "
-        f"{_load_words(paths, peak)}"
+        f"{option.role} at {_block_clock(paths, peak, now_seconds)}, the most of the next "
+        f"{paths.horizon_seconds / 3600:.2g} h: {_load_words(paths, peak)}"
     ]
     curve = option.curve(step_mix(paths, peak, demand.base_mix))
     if isinstance(curve, EngineCurve):
@@ -89,48 +86,64 @@ def pool_words(
         )
     if pool.cheaper_than:
         words.append(f"{option.gpu_name} serve it cheaper than {pool.cheaper_than}")
-    changed = np.flatnonzero(counts != pool.present)
+    return (
+        *words,
+        *_change_words(pool.present, counts, needed, paths, timing, costs, now_seconds),
+        *_late_words(pool.present, counts, needed, paths.step_seconds, timing),
+        *_lacking(needed - counts, paths, timing, now_seconds),
+    )
+
+
+def _change_words(
+    present: int,
+    counts: Counts,
+    needed: Counts,
+    paths: LoadPaths,
+    timing: PlanTiming,
+    costs: PlanCosts,
+    now_seconds: float,
+) -> Iterator[str]:
+    """The first change of the present engines, or that none is needed."""
+    changed = np.flatnonzero(counts != present)
     if not changed.size:
         if not (counts < needed).any():
-            words.append(f"{_those_present(pool.present)} enough, and needed: nothing to do")
-    elif counts[changed[0]] < min(pool.present, needed[changed[0]]):
-        words.append(
-            f"at {clock(paths.start_seconds + changed[0] * block, now_seconds)} "
-            f"{pool.present - counts[changed[0]]} of {pool.present} must go though "
-            "needed: the bounds leave no more"
-        )
-    elif counts[changed[0]] < pool.present:
-        later = np.flatnonzero(counts[changed[0] :] >= pool.present)
+            yield f"{_those_present(present)} enough, and needed: nothing to do"
+        return
+    first = int(changed[0])
+    at, more = _block_clock(paths, first, now_seconds), int(counts[first]) - present
+    if counts[first] < min(present, needed[first]):
+        yield f"at {at} {-more} of {present} must go though needed: the bounds leave no more"
+    elif more < 0:
+        back = first + np.flatnonzero(counts[first:] >= present)
         until = (
-            f"until {clock(paths.start_seconds + (changed[0] + later[0]) * block, now_seconds)}"
-            if later.size
-            else "from then on"
+            f"until {_block_clock(paths, back[0], now_seconds)}" if back.size else "from then on"
         )
-        words.append(
-            f"at {clock(paths.start_seconds + changed[0] * block, now_seconds)} "
-            f"{pool.present - counts[changed[0]]} of {pool.present} may go: not needed {until}, "
-            f"even with {costs.release_margin * _PERCENT:.0f} % more load"
+        yield (
+            f"at {at} {-more} of {present} may go: not needed {until}, even with "
+            f"{costs.release_margin * _PERCENT:.0f} % more load"
         )
     else:
-        more = int(counts[changed[0]] - pool.present)
-        words.append(
-            f"{more} more than the present {pool.present} must serve at "
-            f"{clock(paths.start_seconds + changed[0] * block, now_seconds)}, and "
-            f"{'takes' if more == 1 else 'take'} "
-            f"{counted(round(timing.lead_seconds / 60), 'minute')} to start"
+        yield (
+            f"{more} more than the present {present} must serve at {at}, and "
+            f"{'takes' if more == 1 else 'take'} {_minutes(timing.lead_seconds)} to start"
         )
+
+
+def _late_words(
+    present: int, counts: Counts, needed: Counts, step_seconds: float, timing: PlanTiming
+) -> Iterator[str]:
+    """What is missing until an engine ordered now has started."""
     late = np.flatnonzero(counts < needed)
-    if late.size and counts[late[0]] >= pool.present and late[0] * block <= timing.lead_seconds:
-        # Engines that the bounds do not allow will not come after a start either.
-        started = min(len(counts) - 1, int(np.ceil(timing.lead_seconds / block)))
-        missing = min(needed[late[0]], counts[started]) - counts[late[0]]
-        if missing > 0:
-            words.append(
-                f"one more takes {counted(round(timing.lead_seconds / 60), 'minute')} to start, so "
-                f"{missing} {'is' if missing == 1 else 'are'} missing until then"
-            )
-    words += _lacking(needed - counts, paths, timing, now_seconds)
-    return tuple(words)
+    if not late.size or counts[late[0]] < present or late[0] * step_seconds > timing.lead_seconds:
+        return
+    # Engines that the bounds do not allow will not come after a start either.
+    started = min(len(counts) - 1, int(np.ceil(timing.lead_seconds / step_seconds)))
+    missing = min(needed[late[0]], counts[started]) - counts[late[0]]
+    if missing > 0:
+        yield (
+            f"one more takes {_minutes(timing.lead_seconds)} to start, so "
+            f"{missing} {'is' if missing == 1 else 'are'} missing until then"
+        )
 
 
 def _lacking(
@@ -141,9 +154,17 @@ def _lacking(
     reachable = max(0, int(np.ceil(ahead / paths.step_seconds - 1e-9)))
     worst = reachable + int(np.argmax(short[reachable:]))
     if short[worst] > 0:
-        at = clock(paths.start_seconds + worst * paths.step_seconds, now_seconds)
+        at = _block_clock(paths, worst, now_seconds)
         lacking = counted(int(short[worst]), "more engine")
         yield f"{lacking} needed at {at} will be missing: the bounds leave no more"
+
+
+def _block_clock(paths: LoadPaths, block: int, now_seconds: float) -> str:
+    return clock(paths.start_seconds + block * paths.step_seconds, now_seconds)
+
+
+def _minutes(seconds: float) -> str:
+    return counted(round(seconds / 60), "minute")
 
 
 def _those_present(engines: int) -> str:
