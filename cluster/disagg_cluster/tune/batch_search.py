@@ -82,11 +82,6 @@ class BatchSearch:
             wanted = found.quick * _OPENING_RATIO
             near = [each for each in larger if each <= wanted]
             return max(near, default=min(larger, default=None))
-        return self._between(found.quick, found.slow, probed)
-
-    def _between(self, quick: int, slow: int, probed: TimedSteps) -> int | None:
-        if slow <= quick * _NEIGHBOURS:
+        if found.slow <= found.quick * _NEIGHBOURS:
             return None
-        free = [each for each in self.grid if quick < each < slow and each not in probed.sizes]
-        middle = math.sqrt(quick * slow)
-        return min(free, key=lambda each: abs(math.log(each / middle)), default=None)
+        return probed.untimed_between(self.grid, found.quick, found.slow)

@@ -140,22 +140,16 @@ class KneeSearch:
     def _beside(self, probed: TimedSteps, knee: float) -> int | None:
         """The nearest untimed grid size to the knee."""
         reach = GRID_STEP**_BESIDE_STEPS
-        free = [s for s in self.grid if knee / reach < s < knee * reach and s not in probed.sizes]
-        return min(free, key=lambda size: abs(math.log(size / knee)), default=None)
+        return probed.untimed_between(self.grid, knee / reach, knee * reach)
 
     def _between(self, probed: TimedSteps, knee: float) -> int | None:
         """The middle of the timed sizes around the knee, if they are far apart."""
         sizes = probed.sizes
         low = max((size for size in sizes if size <= knee), default=sizes[0])
         high = min((size for size in sizes if size > knee), default=sizes[-1])
-        return self._middle(probed, low, high)
-
-    def _middle(self, probed: TimedSteps, low: float, high: float) -> int | None:
         if high < low * GRID_STEP**_BRACKET_STEPS * 1.01:
             return None
-        free = [size for size in self.grid if low < size < high and size not in probed.sizes]
-        middle = math.sqrt(low * high)
-        return min(free, key=lambda size: abs(math.log(size / middle)), default=None)
+        return probed.untimed_between(self.grid, low, high)
 
     def _middle_of_widest(self, probed: TimedSteps) -> int | None:
         gaps = sorted(pairwise(probed.sizes), key=lambda gap: gap[0] / gap[1])
@@ -165,14 +159,11 @@ class KneeSearch:
                 return free[len(free) // 2]
         return None
 
-    def _beyond(self, probed: TimedSteps, knee: float) -> int | None:
+    def _beyond(self, probed: TimedSteps, knee: float) -> int:
         sizes = [size for size in probed.sizes if size >= knee]
         edges = [knee, *sizes]
         low, high = max(pairwise(edges), key=lambda gap: gap[1] / gap[0])
-        free = [s for s in self.grid if low < s < high and s not in probed.sizes]
-        middle = math.sqrt(low * high)
-        fallback = max(self.grid)
-        return min(free, key=lambda size: abs(math.log(size / middle)), default=fallback)
+        return probed.untimed_between(self.grid, low, high) or max(self.grid)
 
     def _narrowing(self, probed: TimedSteps, found: KneeEstimate) -> int | None:
         """The size that would reduce the knee's error most if its step time matched the curve."""

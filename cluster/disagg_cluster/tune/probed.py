@@ -53,6 +53,11 @@ class TimedSteps:
         """The probed sizes, ascending."""
         return tuple(sorted({probe.size for probe in self.probes}))
 
+    def untimed_between(self, grid: Sequence[int], low: float, high: float) -> int | None:
+        """The untimed grid size nearest to the middle of two, as a ratio; None without any."""
+        free = [size for size in grid if low < size < high and size not in self.sizes]
+        return nearest(free, math.sqrt(low * high)) if free else None
+
     @property
     def steps(self) -> int:
         """Number of timed steps."""
