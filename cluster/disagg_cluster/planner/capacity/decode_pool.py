@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from disagg_cluster.planner.capacity.bisection import largest
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
@@ -45,6 +46,35 @@ def level_spread(
     arriving = mix.arrival_dispersion * gain * mix.arrival_share
     damping = 1 - min(max(elasticity, 0.0), _MOST_ELASTICITY)
     return math.sqrt(batch * (arriving + 1 - mix.arrival_share) / damping / engines)
+
+
+class BatchPool(Protocol):
+    """Engines whose load is known from their mean batch."""
+
+    def rate(self, batch: float) -> float:
+        """Requests per second that an engine completes at this mean batch."""
+
+    def exceeded(self, batch: float, engines: int) -> Bound | None:
+        """Return a limit that this mean batch per engine exceeds; None if the targets hold."""
+
+
+def batch_capacity(
+    pool: BatchPool, engines: int, most_batch: float, otherwise: Bound
+) -> PoolCapacity:
+    """The load at the largest batch up to `most_batch` that exceeds no limit.
+
+    `otherwise` is the bound if a slightly larger batch exceeds none either.
+    """
+    batch = largest(lambda level: pool.exceeded(level, engines) is None, most_batch)
+    bound = pool.exceeded(batch * 1.01 + 1e-6, engines) or otherwise
+    if not batch:
+        return PoolCapacity(0.0, bound, 0.0, 0.0)
+    rate = pool.rate(batch)
+    try:
+        used = rate / max(rate, pool.rate(most_batch))
+    except UnseenStepError:
+        used = batch / most_batch
+    return PoolCapacity(engines * rate, bound, used, batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +157,7 @@ class DecodePool:
 
     def capacity(self, engines: int) -> PoolCapacity:
         """The largest load that exceeds no limit."""
-        most = self.most_batch
-        batch = largest(lambda level: self.exceeded(level, engines) is None, most)
-        bound = self.exceeded(batch * 1.01, engines) or "itl"
-        if not batch:
-            return PoolCapacity(0.0, bound, 0.0, 0.0)
-        rate = self.rate(batch)
-        try:
-            used = rate / max(rate, self.rate(most))
-        except UnseenStepError:
-            used = batch / most
-        return PoolCapacity(engines * rate, bound, used, batch)
+        return batch_capacity(self, engines, self.most_batch, "itl")
 
     def rate(self, batch: float) -> float:
         """Requests per second that an engine completes with this batch."""

@@ -15,8 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from disagg_cluster.planner.capacity.bisection import largest
-from disagg_cluster.planner.capacity.decode_pool import SLOPE_STEP, DecodePool, level_spread
+from disagg_cluster.planner.capacity.decode_pool import (
+    SLOPE_STEP,
+    DecodePool,
+    batch_capacity,
+    level_spread,
+)
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
 from disagg_cluster.planner.capacity.pool_capacity import (
     Bound,
@@ -96,16 +100,7 @@ class MixedPool:
         # A step of one token cannot decode beside a prompt, but decodes half of the time.
         beside_prompt = max(self.costs.shape.max_num_batched_tokens - 1.0, 0.5)
         most = min(float(self.costs.shape.max_num_seqs), beside_prompt)
-        batch = largest(lambda level: self.exceeded(level, engines) is None, most)
-        bound = self.exceeded(batch * 1.01 + 1e-6, engines) or "max_num_seqs"
-        if not batch:
-            return PoolCapacity(0.0, bound, 0.0, 0.0)
-        rate = self.rate(batch)
-        try:
-            used = rate / max(rate, self.rate(most))
-        except UnseenStepError:
-            used = batch / most
-        return PoolCapacity(engines * rate, bound, used, batch)
+        return batch_capacity(self, engines, most, "max_num_seqs")
 
     def _step_seconds(self, tokens: float, attended: float, batch: float) -> float:
         return self.costs.step_seconds(tokens, attended, batch, batch * self.mix.context_tokens)
