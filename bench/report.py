@@ -1,4 +1,4 @@
-"""The report of a benchmark: a printed table, and figures as JSON."""
+"""The report of a benchmark: a printed table, figures as JSON, and where they were measured."""
 
 from __future__ import annotations
 
@@ -45,6 +45,14 @@ def finish(
     else:
         sys.stdout.write(table(figures, met) if table else _listed(figures, bars, met))
     return 0 if all(met.values()) else 1
+
+
+def processor() -> str:
+    """Return the name of this machine's processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else platform.machine()
 
 
 def _listed(figures: Figures, bars: Mapping[str, float], met: Mapping[str, bool]) -> str:

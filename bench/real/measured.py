@@ -55,7 +55,7 @@ class MeasuredSteps:
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self._layers = _layers(shape.name)
+        self._layers = _curves(f"{shape.name}.layers", "layer", "count")
         self._attention = _attention(shape.name)
         self._experts = _experts(shape.name) if shape.experts else {}
 
@@ -133,11 +133,11 @@ Curve = tuple[list[float], list[float]]
 
 
 @cache
-def _layers(name: str) -> dict[str, Curve]:
+def _curves(name: str, key: str, size: str) -> dict[str, Curve]:
     found: dict[str, Curve] = {}
-    for row in _rows(f"{name}.layers"):
-        sizes, times = found.setdefault(row["layer"], ([], []))
-        sizes.append(float(row["count"]))
+    for row in _rows(name):
+        sizes, times = found.setdefault(row[key], ([], []))
+        sizes.append(float(row[size]))
         times.append(float(row["time_us"]))
     return found
 
@@ -153,12 +153,8 @@ def _attention(name: str) -> dict[tuple[int, ...], float]:
 
 @cache
 def _experts(name: str) -> dict[float, Curve]:
-    found: dict[float, Curve] = {}
-    for row in _rows(f"{name}.experts"):
-        active, times = found.setdefault(float(row["tokens"]), ([], []))
-        active.append(float(row["activated_experts"]))
-        times.append(float(row["time_us"]))
-    return found
+    found = _curves(f"{name}.experts", "tokens", "activated_experts")
+    return {float(tokens): curve for tokens, curve in found.items()}
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:

@@ -66,13 +66,25 @@ def _lean(rng: np.random.Generator, kind: LoadKind, length: int) -> Floats:
         return rng.uniform(0.4, 0.6) * np.clip(wave, -1, 1)
     if kind is LoadKind.WANDERING:
         return np.clip(0.4 * np.log(wander(rng, length, 1.0, 4.0)), -0.6, 0.6)
-    found = np.zeros(length)
-    at = rng.uniform(0, 4) if kind is LoadKind.SHIFTING else np.inf
+    if kind is LoadKind.SHIFTING:
+        return shifts(rng, length, within=4, most_hours=5, most=0.6)
+    return np.zeros(length)
+
+
+def shifts(
+    rng: np.random.Generator, length: int, *, within: float, most_hours: float, most: float
+) -> Floats:
+    """Return shifts of either sign, by minute: from 0.35 to `most`, for `most_hours` at most.
+
+    The first begins within so many hours; as many may lie between two.
+    """
+    hours, found = np.arange(length) / 60, np.zeros(length)
+    at = rng.uniform(0, within)
     while at < hours[-1]:
-        lasts, ramp = rng.uniform(1.5, 5), rng.uniform(5, 30) / 60
+        lasts, ramp = rng.uniform(1.5, most_hours), rng.uniform(5, 30) / 60
         weight = np.clip((hours - at) / ramp, 0, 1) * np.clip((at + lasts - hours) / ramp, 0, 1)
-        found += weight * rng.choice((-1, 1)) * rng.uniform(0.35, 0.6)
-        at += lasts + rng.uniform(0.5, 4)
+        found += weight * rng.choice((-1, 1)) * rng.uniform(0.35, most)
+        at += lasts + rng.uniform(0.5, within)
     return found
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import numpy as np
 from bench.plan.days import HISTORY_DAYS, MINUTES, Arrivals, Day, drawn, wander
-from bench.rebalance.loads import ENGINES, SERVED, reading_seconds, writing_seconds
+from bench.rebalance.loads import ENGINES, SERVED, reading_seconds, shifts, writing_seconds
 
 from disagg_cluster.planner.history.load_series import Floats
 
@@ -104,14 +104,7 @@ def _lean(rng: np.random.Generator, kind: MixedKind, length: int) -> Floats:
         wave = 1.4 * np.sin(2 * np.pi * (hours - rng.uniform(0, 24)) / 24)
         return rng.uniform(0.35, 0.55) * np.clip(wave, -1, 1)
     if kind is MixedKind.TURNING:
-        found = np.zeros(length)
-        at = rng.uniform(0, 3)
-        while at < hours[-1]:
-            lasts, ramp = rng.uniform(1.5, 4), rng.uniform(5, 30) / 60
-            weight = np.clip((hours - at) / ramp, 0, 1) * np.clip((at + lasts - hours) / ramp, 0, 1)
-            found += weight * rng.choice((-1, 1)) * rng.uniform(0.35, 0.55)
-            at += lasts + rng.uniform(0.5, 3)
-        return found
+        return shifts(rng, length, within=3, most_hours=4, most=0.55)
     # Half of the steady ones are served best by half and half.
     return np.full(length, rng.choice((0.0, rng.uniform(-0.35, 0.35))))
 

@@ -14,6 +14,8 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.node.usage import cpu_seconds
+
 TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 _PATIENCE_SECONDS = 600.0
 NO_SCRAPES = "scrape_configs: []\n"
@@ -70,8 +72,7 @@ class Prometheus:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time it has used so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * TICK_SECONDS
+        return cpu_seconds(self.process.pid)
 
     def end(self) -> None:
         """End it and wait."""

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench.report import processor
+
 from disagg_cluster.simulator.cluster.event_queue import Event
 from disagg_cluster.simulator.cluster.spec import BRIEF, ClusterSpec, Reporting, disaggregated
 from disagg_cluster.simulator.load import Lengths, Mix, Shifting
@@ -111,14 +113,6 @@ def table(results: list[Result]) -> str:
         for result in results
     ]
     return "\n".join(lines)
-
-
-def processor() -> str:
-    """Return the name of this machine's processor."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.machine()
 
 
 def main() -> int:

@@ -27,6 +27,8 @@ import venv
 from collections.abc import Iterator
 from pathlib import Path
 
+from bench.report import processor
+
 KILLS = 50
 MEDIAN_BAR, P95_BAR = 0.05, 0.15
 ENVIRONMENT = Path(".venv-bench")
@@ -122,13 +124,6 @@ def measure(folder: Path) -> dict[str, list[float]]:
                 pids[name] = pipe.next_pid()
                 missed[name].append(time.monotonic() - began)
         return missed
-
-
-def processor() -> str:
-    """Return the name of this machine's processor."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.machine()
 
 
 def main() -> int:

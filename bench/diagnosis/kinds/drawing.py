@@ -86,4 +86,10 @@ def keys_of(engines: Iterable[EngineSpec]) -> frozenset[EngineKey]:
     return frozenset(EngineKey(engine.node, engine.name) for engine in engines)
 
 
+def kv_tokens(engine: EngineSpec) -> int:
+    """Return the tokens that an engine's cache holds."""
+    limits = engine.limits()
+    return limits.kv_blocks * limits.block_tokens
+
+
 Kind = Callable[[Draw], Play]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bench.diagnosis.kinds.clean_kinds import bursting
-from bench.diagnosis.kinds.drawing import Draw, Play
+from bench.diagnosis.kinds.drawing import Draw, Play, kv_tokens
 from bench.diagnosis.occupancy import mean_prompt_seconds
 
-from disagg_cluster.simulator.cluster.spec import EngineSpec
 from disagg_cluster.simulator.engine.roofline import BatchWork
 from disagg_cluster.simulator.engine_faults import Crash, Slow, SlowHost, SlowMixedSteps
 from disagg_cluster.simulator.gpu_faults import MemoryErrors, StrangerOnGpu, Throttled
@@ -121,14 +120,9 @@ def small_cache(draw: Draw) -> Play:
     engines, mix = draw.entry_or_all(), draw.deployment.mix
     context = mix.prompt_tokens + mix.output_tokens
     needed = context * draw.writers() / draw.ranges.between("over")
-    kv_tokens = max(needed, 1.05 * (draw.deployment.lengths.longest_tokens + 4 * mix.output_tokens))
-    ratio = kv_tokens / _kv_tokens(engines[0])
+    held = max(needed, 1.05 * (draw.deployment.lengths.longest_tokens + 4 * mix.output_tokens))
+    ratio = held / kv_tokens(engines[0])
     return draw.faulty((Resized(*draw.at, each.name, kv_ratio=ratio) for each in engines), engines)
-
-
-def _kv_tokens(engine: EngineSpec) -> int:
-    limits = engine.limits()
-    return limits.kv_blocks * limits.block_tokens
 
 
 def no_prefix_caching(draw: Draw) -> Play:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.diagnosis.kinds.drawing import Draw, Play, keys_of
+from bench.diagnosis.kinds.drawing import Draw, Play, keys_of, kv_tokens
 from bench.diagnosis.occupancy import drawn_requests
 
 from disagg_cluster.planner.diagnose.verdict.values import EngineKey
@@ -66,7 +66,7 @@ def long_to_one(draw: Draw) -> Play:
 def giants(draw: Draw) -> Play:
     """A few very long prompts make all others wait."""
     deployment = draw.deployment
-    usual, longest = deployment.lengths, 0.3 * _kv_tokens(deployment.entries()[0])
+    usual, longest = deployment.lengths, 0.3 * kv_tokens(deployment.entries()[0])
     tokens = min(longest, draw.ranges.between("times") * deployment.mix.prompt_tokens)
     then = replace(
         usual,
@@ -140,7 +140,7 @@ def decode_cache(draw: Draw) -> Play:
     mix, engines = draw.deployment.mix, draw.decodes()
     needed = draw.writers() * (mix.prompt_tokens + mix.output_tokens) / draw.ranges.between("over")
     least = 1.1 * (draw.deployment.lengths.longest_tokens + 4 * mix.output_tokens)
-    ratio = max(needed, least) / _kv_tokens(engines[0])
+    ratio = max(needed, least) / kv_tokens(engines[0])
     return draw.faulty((Resized(*draw.at, each.name, kv_ratio=ratio) for each in engines), engines)
 
 
@@ -149,7 +149,7 @@ def preallocation(draw: Draw) -> Play:
     mix, engines = draw.deployment.mix, draw.decodes()
     context = mix.prompt_tokens + mix.output_tokens / 2
     admitted = max(1.0, draw.writers() / draw.ranges.between("over"))
-    reserved = round(_kv_tokens(engines[0]) / admitted - context)
+    reserved = round(kv_tokens(engines[0]) / admitted - context)
     return draw.faulty(
         (Resized(*draw.at, each.name, reserved_output_tokens=reserved) for each in engines),
         engines,
@@ -161,7 +161,7 @@ def outgrown(draw: Draw) -> Play:
     mix, usual, decodes = draw.deployment.mix, draw.deployment.lengths, draw.decodes()
     # The present requests fit well; with outputs `times` as long they no longer do.
     admitted = 1.5 * draw.writers() + 1
-    reserved = round(_kv_tokens(decodes[0]) / admitted - mix.prompt_tokens - mix.output_tokens)
+    reserved = round(kv_tokens(decodes[0]) / admitted - mix.prompt_tokens - mix.output_tokens)
     keeping = [
         replace(each, reserved_output_tokens=reserved) if each in decodes else each
         for each in draw.deployment.cluster.engines
@@ -197,8 +197,3 @@ def bounded_router(draw: Draw) -> Play:
     """The router limits each mixed engine to fewer requests than are concurrent."""
     requests = max(1, round(draw.writers() / draw.ranges.between("over")))
     return draw.faulty([BoundedRouter(*draw.at, requests)])
-
-
-def _kv_tokens(engine: EngineSpec) -> int:
-    limits = engine.limits()
-    return limits.kv_blocks * limits.block_tokens
