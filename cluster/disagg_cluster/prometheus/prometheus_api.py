@@ -23,10 +23,19 @@ _OK = 200
 _UNAUTHORIZED = (401, 403)
 _WARNING_CHARACTERS = 400
 _NOT_FINITE = frozenset(("NaN", "+Inf", "-Inf"))
+_TOO_MUCH = (
+    *("exceed", "too many", "too long", "limit", "larger than"),
+    *("timed out", "timeout", "no whole answer"),
+)
 
 
 class PrometheusError(DisaggError):
     """A Prometheus does not answer, or refuses a request; the text says which."""
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether the query was too large or too slow: one of a shorter range may succeed."""
+        return any(phrase in str(self) for phrase in _TOO_MUCH)
 
 
 class NoAnswerError(PrometheusError):

@@ -22,11 +22,6 @@ IN_FLIGHT = 4
 _LEAST_STEPS_A_QUERY = 15
 _MOST = 1e15
 """Upper limit of rates as in files, so that their sums and squares stay finite."""
-# Errors for queries that are too large or slow; a shorter range may succeed.
-_TOO_MUCH = (
-    *("exceed", "too many", "too long", "limit", "larger than"),
-    *("timed out", "timeout", "no whole answer"),
-)
 
 Found = dict[tuple[str, ...], Floats]
 """Values of all steps by the values of the kept labels; NaN where there is none."""
@@ -190,7 +185,7 @@ class RangeReader:
             )
         except PrometheusError as error:
             half = count // 2 // part.stride * part.stride
-            if half < _LEAST_STEPS_A_QUERY or not any(hint in str(error) for hint in _TOO_MUCH):
+            if half < _LEAST_STEPS_A_QUERY or not error.is_too_much:
                 raise
             self._most_steps[part.name] = min(half, most)
             yield from self._query(part, first, count)
