@@ -30,7 +30,6 @@ class EngineWindow:
     of its devices ran such steps.
     """
 
-    kind: str
     start_ns: int
     end_ns: int
     reset: bool
@@ -91,7 +90,7 @@ def window(before: EnginePage, after: EnginePage) -> EngineWindow:
         else max(new - (0.0 if reset else old), 0.0)
         for old, new in zip(_totals(before), _totals(after), strict=True)
     )
-    return EngineWindow(after.kind, before.t_ns, after.t_ns, reset, *deltas)
+    return EngineWindow(before.t_ns, after.t_ns, reset, *deltas)
 
 
 def was_restarted(before: EnginePage, after: EnginePage) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from disagg_cluster.top.readings.values import EngineReading, LiveReading, WorkerReading
 from disagg_cluster.top.view.gpu_history import (
-    SLOT_SECONDS,
     WINDOW_SECONDS,
     GpuTimeline,
     history,
@@ -45,7 +44,6 @@ def empty_view(title: str, links: Links, at_seconds: float, unanswered: str = ""
         time=None,
         behind_seconds=None,
         history=(),
-        slot_seconds=SLOT_SECONDS,
         rates_seconds=None,
         users_first_token_p95_seconds=None,
         arrivals_per_second=None,

@@ -46,11 +46,6 @@ class HistorySlot:
     prefill_ratio: float
     decode_ratio: float
 
-    @property
-    def busy_ratio(self) -> float:
-        """The sum of both."""
-        return self.prefill_ratio + self.decode_ratio
-
 
 History = tuple[HistorySlot | None, ...]
 """Slots of equal length, oldest first; None if unknown."""
@@ -236,7 +231,6 @@ class TerminalView:
     time: GpuTime | None
     behind_seconds: float | None
     history: History
-    slot_seconds: float
     rates_seconds: float | None
     users_first_token_p95_seconds: float | None
     arrivals_per_second: float | None

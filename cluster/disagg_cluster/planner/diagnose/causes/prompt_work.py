@@ -72,7 +72,6 @@ class PromptWork:
     `is_longer`: at which engines prompts are longer, even if a few very long ones explain it.
     """
 
-    rows: Rows
     by_factor: dict[str, Adverse]
     is_longer: NDArray[np.bool_]
 
@@ -97,7 +96,6 @@ def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
     """
     surely, perhaps = _grown(view, waits, None), _grown(view, waits, waits.z)
     return PromptWork(
-        waits.rows,
         {
             name: _or(each, surely.explained, surely.by_factor[name])
             for name, each in perhaps.by_factor.items()
@@ -137,7 +135,7 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
     found["prompt_length"] = _gathered(view, waits, length)
     found["slowness"] = own_or_fitted_slowness(view, waits, found["slowness"])
     found["share"] = _share(view, waits, found["share"])
-    found["host_gap"] = _for_long(view, rows, "host_gap", _GAP_FOR_LONG, found["host_gap"])
+    found["host_gap"] = _long_gap(view, rows, found["host_gap"])
     found["prompt_spread"] = wider_lengths(view, rows, since_z)
     is_longer = found["prompt_length"].size > 0
     if (found["prompt_spread"].size > 0).any():
@@ -147,7 +145,7 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
         )
     found["load"] = more_arrivals(view, rows)
     found["prompt_length"] = explained_by_lengths(view, waits, found)
-    return PromptWork(rows, found, is_longer)
+    return PromptWork(found, is_longer)
 
 
 def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
@@ -289,11 +287,11 @@ def _above_usual(own: Adverse, level: Floats, least: float) -> Adverse:
     return Adverse(np.where(kept, size, 0.0), np.where(kept, z, 0.0), own.onset)
 
 
-def _for_long(view: ModelView, rows: Rows, name: str, least: float, found: Adverse) -> Adverse:
-    """A level that is too high by itself, even if unchanged and shared by peers; else `found`."""
-    level = np.nan_to_num(view.changed(name, rows).shift.after)
+def _long_gap(view: ModelView, rows: Rows, found: Adverse) -> Adverse:
+    """A host gap too long by itself, even if unchanged and shared by peers; else `found`."""
+    level = np.nan_to_num(view.changed("host_gap", rows).shift.after)
     # A change may be the smaller part of the level.
-    use = (found.size < level / 2) & (level >= np.log(least))
+    use = (found.size < level / 2) & (level >= np.log(_GAP_FOR_LONG))
     return Adverse(
         np.where(use, level, found.size),
         np.where(use, np.maximum(found.z, _FOR_LONG_Z), found.z),

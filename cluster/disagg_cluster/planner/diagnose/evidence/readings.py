@@ -41,15 +41,6 @@ class Readings:
         """One observation: a row for each place."""
         return self.by_name[name]
 
-    def among(self, rows: Sequence[int]) -> Readings:
-        """The readings of some of the places."""
-        chosen = np.array(rows, dtype=np.intp)
-        return Readings(
-            tuple(self.places[row] for row in rows),
-            self.bins,
-            {name: values[chosen] for name, values in self.by_name.items()},
-        )
-
 
 def read_features(
     window: SeriesWindow,
