@@ -174,7 +174,7 @@ class Supervisor:
         for in_front in (True, False):
             stage = [one for one in self._supervised if one.spec.in_front is in_front]
             for one in stage:
-                one.handle(StopRequested(drain))
+                one.handle(StopRequested(drain=drain))
             await asyncio.gather(*(wait_until_ended(one) for one in stage))
         await self._close()
         return tuple(one.spec.name for one in self._supervised if not one.ended.is_set())
@@ -197,7 +197,7 @@ class Supervisor:
     async def end(self, worker: str) -> bool:
         """Drain and end one; return whether nothing is left of it, and it was not restarted."""
         one = self._by_name[worker]
-        one.handle(StopRequested(True))
+        one.handle(StopRequested())
         await wait_until_ended(one)
         return one.ended.is_set()
 

@@ -76,7 +76,7 @@ class Inbox:
 
     def step(self, key: StreamKey, step: Step, *, overlapped: bool) -> None:
         """Add one record."""
-        self._latest(key, overlapped, held_totals=False).step(step)
+        self._latest(key, overlapped=overlapped, held_totals=False).step(step)
         self.count += 1
 
     def steps(
@@ -84,13 +84,13 @@ class Inbox:
     ) -> None:
         """Add some records of one stream, in the order of arrival."""
         if len(rows):
-            self._latest(key, overlapped, held_totals).steps(rows)
+            self._latest(key, overlapped=overlapped, held_totals=held_totals).steps(rows)
             self.count += len(rows)
 
     def heartbeat(self, key: StreamKey, message: Step) -> None:
         """Add a hello or heartbeat."""
         several = self._inboxes.get(key)
-        latest = several[-1] if several else self._latest(key, False, False)
+        latest = several[-1] if several else self._latest(key, overlapped=False, held_totals=False)
         latest.heartbeat(message)
         self.count += 1
 
@@ -99,7 +99,7 @@ class Inbox:
         received, self._inboxes, self.count = self._inboxes, {}, 0
         return [(key, inbox) for key, several in received.items() for inbox in several]
 
-    def _latest(self, key: StreamKey, overlapped: bool, held_totals: bool) -> StreamInbox:
+    def _latest(self, key: StreamKey, *, overlapped: bool, held_totals: bool) -> StreamInbox:
         several = self._inboxes.setdefault(key, [])
         last = several[-1] if several else None
         if last is None or (last.overlapped, last.held_totals) != (overlapped, held_totals):

@@ -110,7 +110,7 @@ def accuracy(engine: EngineView) -> Accuracy:
             return _by_step(engine)
         case "engine_timers":
             text = "by the engine's own timers; a step of both phases counts as prefill there"
-            return Accuracy(False, text)
+            return Accuracy(exact=False, text=text)
         case "page":
             text = f"inexact: device activity, divided by the tokens of its page{_error(engine)}"
             if engine.share_confidence == "low":
@@ -127,10 +127,11 @@ def accuracy(engine: EngineView) -> Accuracy:
             return _inexact(engine, text, gain=4)
         case "follower":
             text = "inexact: a follower, its devices' activity, by its leader's shares or its role"
-            return Accuracy(False, text)
+            return Accuracy(exact=False, text=text)
         case _ if engine.follows is not None:
             return Accuracy(
-                False, f"not divided: a follower reports nothing, and {_undivided(engine)}"
+                exact=False,
+                text=f"not divided: a follower reports nothing, and {_undivided(engine)}",
             )
         case "role":
             text = f"inexact: all activity of its devices counts as {engine.role}"
@@ -155,14 +156,20 @@ def _by_step(engine: EngineView) -> Accuracy:
     lost = f", {engine.lost_records:.0f} records {fate}" if engine.lost_records else ""
     measured = f"measured step by step{lost}"
     if engine.split == "model":
-        return Accuracy(True, f"{measured}; mixed steps divided by a cost model{_error(engine)}")
+        return Accuracy(
+            exact=True, text=f"{measured}; mixed steps divided by a cost model{_error(engine)}"
+        )
     if engine.split == "unsure":
         text = f"{measured}; mixed steps divided by a cost model that is unsure of the share"
-        return Accuracy(True, text, "wait: it learns from steps of other sizes", gain=1)
+        return Accuracy(
+            exact=True, text=text, step="wait: it learns from steps of other sizes", gain=1
+        )
     if engine.split == "tokens":
         text = f"{measured}; mixed steps divided by tokens until its cost model is trusted"
-        return Accuracy(True, text, "wait: its cost model is still learning", gain=1)
-    return Accuracy(True, measured)
+        return Accuracy(
+            exact=True, text=text, step="wait: its cost model is still learning", gain=1
+        )
+    return Accuracy(exact=True, text=measured)
 
 
 def _inexact(engine: EngineView, text: str, gain: int) -> Accuracy:
@@ -172,7 +179,7 @@ def _inexact(engine: EngineView, text: str, gain: int) -> Accuracy:
         "dynamo": "switch its forward pass metrics on (DYN_FORWARDPASS_METRIC_PORT)",
         "sglang": "start it with --enable-forward-pass-metrics",
     }
-    return Accuracy(False, text, steps.get(engine.kind, ""), gain)
+    return Accuracy(exact=False, text=text, step=steps.get(engine.kind, ""), gain=gain)
 
 
 def _error(engine: EngineView) -> str:

@@ -220,37 +220,41 @@ _MEASURES = (
     _Measure(
         "tokens_per_gpu_second",
         "tokens/s/GPU",
-        True,
-        lambda span, w: _weighted(span.prompt_tokens + span.output_tokens, span.gpus, w),
-        _has_tokens,
+        more_is_better=True,
+        estimate=lambda span, w: _weighted(span.prompt_tokens + span.output_tokens, span.gpus, w),
+        known=_has_tokens,
     ),
     _Measure(
         "output_tokens_per_gpu_second",
         "tokens/s/GPU",
-        True,
-        lambda span, w: _weighted(span.output_tokens, span.gpus, w),
-        lambda span: np.isfinite(span.output_tokens),
+        more_is_better=True,
+        estimate=lambda span, w: _weighted(span.output_tokens, span.gpus, w),
+        known=lambda span: np.isfinite(span.output_tokens),
     ),
     _Measure(
         "time_to_first_token_p95_seconds",
         "s",
-        False,
-        _first_token,
-        _has_first_token,
-        _most_first_token,
+        more_is_better=False,
+        estimate=_first_token,
+        known=_has_first_token,
+        most=_most_first_token,
     ),
     _Measure(
         "inter_token_latency_mean_seconds",
         "s",
-        False,
-        lambda span, w: _weighted(span.between_tokens_seconds, span.between_tokens_count, w),
-        _has_between,
+        more_is_better=False,
+        estimate=lambda span, w: _weighted(
+            span.between_tokens_seconds, span.between_tokens_count, w
+        ),
+        known=_has_between,
     ),
     _Measure(
         "joules_per_million_tokens",
         "J",
-        False,
-        lambda span, w: _weighted(span.watts, span.prompt_tokens + span.output_tokens, w, _MILLION),
-        lambda span: np.isfinite(span.watts) & _has_tokens(span),
+        more_is_better=False,
+        estimate=lambda span, w: _weighted(
+            span.watts, span.prompt_tokens + span.output_tokens, w, _MILLION
+        ),
+        known=lambda span: np.isfinite(span.watts) & _has_tokens(span),
     ),
 )
