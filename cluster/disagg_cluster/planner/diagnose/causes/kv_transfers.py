@@ -8,7 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.kv_room import FULL
-from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion, adverse
+from disagg_cluster.planner.diagnose.causes.suspicion import (
+    ActionAdvice,
+    Suspicion,
+    adverse,
+    suspicion_at,
+)
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
@@ -74,21 +79,19 @@ def _long_transfers(view: ModelView, rows: Rows) -> SlowTransfers | None:
         numbers = np.flatnonzero((each >= _LONG_OF_TARGET * target) & (a_byte > 1 / _SLOW_LINK))
     if not np.isfinite(target) or not len(numbers):
         return None
-    cost = np.zeros(len(view.engines))
-    cost[rows[numbers]] = each[numbers]
     longest = float(each[numbers].max())
     text = f"the KV of a prompt takes {longest:.2f} s to arrive, of {target:.2f} s promised"
     is_all = len(rows) > 1 and len(numbers) == len(rows)
-    suspicion = Suspicion(
-        Cause.KV_TRANSFER,
-        Role.DECODE,
-        rows[numbers],
-        is_all,
-        cost,
-        _LONG_Z,
-        0,
-        (Evidence("transfer_seconds", longest, None, "s", text),),
-        ActionAdvice(RemedyKind.MERGE_POOLS if is_all else RemedyKind.MOVE_WORKER),
+    suspicion = suspicion_at(
+        view,
+        rows,
+        numbers,
+        each,
+        cause=Cause.KV_TRANSFER,
+        strength=_LONG_Z,
+        onset_block=0,
+        evidence=(Evidence("transfer_seconds", longest, None, "s", text),),
+        advice=ActionAdvice(RemedyKind.MERGE_POOLS if is_all else RemedyKind.MOVE_WORKER),
     )
     # Unchanged transfers do not explain other waits there: those have causes of their own.
     return SlowTransfers(suspicion, np.zeros(len(rows), dtype=np.bool_))
@@ -135,9 +138,7 @@ def _transfers(
     if failed.max() >= _LEAST_FAILED:
         text = f"{failed.max():.0%} of the KV transfers fail"
         evidence.append(Evidence("transfer_failures", float(failed.max()), 0.0, "ratio", text))
-    cost = np.zeros(len(view.engines))
-    cost[rows] = np.where(moving, waits.excess, 0.0)
-    is_all = len(numbers) == len(rows)
+    is_all, strength = len(numbers) == len(rows), float(max(z.max(), waits.z.max(), 5.0))
     sender = _sender(view, before, rows[numbers], onset) if is_all else None
     if sender is not None:
         name = view.engines[sender].place[2]
@@ -153,23 +154,22 @@ def _transfers(
             np.array([sender]),
             False,
             cost,
-            float(max(z.max(), waits.z.max(), 5.0)),
+            strength,
             onset,
             tuple(evidence),
             ActionAdvice(RemedyKind.ROUTE_AWAY),
         )
-    return Suspicion(
-        Cause.KV_TRANSFER,
-        Role.DECODE,
-        rows[numbers],
-        is_all and len(rows) > 1,
-        cost,
-        float(max(z.max(), waits.z.max(), 5.0)),
-        onset,
-        tuple(evidence),
-        ActionAdvice(
-            RemedyKind.MERGE_POOLS if is_all and len(rows) > 1 else RemedyKind.MOVE_WORKER
-        ),
+    is_pool = is_all and len(rows) > 1
+    return suspicion_at(
+        view,
+        rows,
+        numbers,
+        waits.excess,
+        cause=Cause.KV_TRANSFER,
+        strength=strength,
+        onset_block=onset,
+        evidence=tuple(evidence),
+        advice=ActionAdvice(RemedyKind.MERGE_POOLS if is_pool else RemedyKind.MOVE_WORKER),
     )
 
 
@@ -199,8 +199,8 @@ def _sender(view: ModelView, prefill: Waits, slow: Rows, onset_block: int) -> in
         return None
     more = np.nanmean(new, axis=1) - np.nanmean(old, axis=1)
     # Caches of similar engines have similar variance: it is averaged with that of all.
-    strays = np.nanvar(old, axis=1)
-    error = np.sqrt((strays + strays.mean()) / 2 * (1 / counts[0] + 1 / counts[1]))
+    variances = np.nanvar(old, axis=1)
+    error = np.sqrt((variances + variances.mean()) / 2 * (1 / counts[0] + 1 / counts[1]))
     z = more / np.maximum(error, 1.0)
     worst, next_worst = np.argsort(z)[::-1][:2]
     others = float(np.delete(more, worst).max())
@@ -229,6 +229,6 @@ def _is_even(view: ModelView, slow: Rows, senders: int, onset_block: int) -> boo
     known = np.isfinite(each) & (each > 0)
     if known.sum() < 2:
         return False
-    strays = float(np.std(each[known]) / np.mean(each[known]))
+    variation = float(np.std(each[known]) / np.mean(each[known]))
     by_chance = float(np.sqrt((senders - 1) / np.mean(count[known])))
-    return strays < _EVEN * by_chance
+    return variation < _EVEN * by_chance
