@@ -27,8 +27,8 @@ LEAST_SECONDS = 1e-9
 PREFILL, DECODE, MIXED = range(3)
 _RESIDUAL_MEMORY_STEPS = 200
 _PACE_AFTER_STEPS = 300
-_STRAY_RATIOS = 3.0
-_LEAST_STRAY_RATIO = 0.03
+_OUTLIER_RATIOS = 3.0
+_LEAST_OUTLIER_RATIO = 0.03
 _LEAST_NOISE_RATIO = 0.01
 # Standard deviation over mean absolute deviation, of a normal distribution.
 _SPREAD = 1.25
@@ -259,14 +259,14 @@ class StepCost:
         self, kind: int, seconds: float, expected: float, pace_ratio: float, alike: int
     ) -> float:
         """Update the residual and the pace by a step's prediction error; return its weight."""
-        most = _STRAY_RATIOS * max(self._residuals[kind], _LEAST_STRAY_RATIO)
-        stray = seconds / expected / pace_ratio - 1
+        most = _OUTLIER_RATIOS * max(self._residuals[kind], _LEAST_OUTLIER_RATIO)
+        residual = seconds / expected / pace_ratio - 1
         part = 1 / min(self._steps[kind], _RESIDUAL_MEMORY_STEPS)
-        self._residuals[kind] += part * (min(abs(stray), 1.0) - self._residuals[kind])
+        self._residuals[kind] += part * (min(abs(residual), 1.0) - self._residuals[kind])
         if sum(self._steps) > _PACE_AFTER_STEPS:
-            usual = 1 + max(min(stray, most), -most)
+            usual = 1 + max(min(residual, most), -most)
             self._pace.follow(pace_ratio * usual, expected * pace_ratio * alike)
-        return min(1.0, most / abs(stray)) if stray else 1.0
+        return min(1.0, most / abs(residual)) if residual else 1.0
 
     def _fit_anew(self) -> None:
         cells = self._cells.means()

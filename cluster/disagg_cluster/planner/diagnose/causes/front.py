@@ -175,25 +175,25 @@ def _risen(router: Floats) -> tuple[int, float, float]:
     if len(known) < LEAST_BEFORE:
         return 0, 0.0, 0.0
     # No change in the window: the wait is tested against 0.
-    strays = np.sqrt(
+    deviation = np.sqrt(
         (float(((known - known.mean()) ** 2).sum()) + PRIOR_BLOCKS * LEAST_NOISE_SECONDS**2)
         / (len(known) - 1 + PRIOR_BLOCKS)
     )
-    error = float(strays) / np.sqrt(len(known)) + 0.01 * abs(float(np.mean(known)))
+    error = float(deviation) / np.sqrt(len(known)) + 0.01 * abs(float(np.mean(known)))
     return 0, 0.0, float(np.median(known)) / max(error, 1e-6)
 
 
 def _is_steady(known: Floats, noise: float, patience: float) -> bool:
     """Whether a wait is constant within its noise; `patience` scales the tolerances."""
     mean = float(np.mean(known))
-    stray = float(np.median(np.abs(known - np.median(known))))
+    deviation = float(np.median(np.abs(known - np.median(known))))
     third = max(len(known) // 3, 1)
     # A queue grows; a difference of two waits may also fall a little.
     rise = float(np.mean(known[-third:]) - np.mean(known[:third]))
     noise = max(noise, _white_noise(known))
     error = noise * np.sqrt(2 / third)
     return bool(
-        stray <= patience * _STEADY * mean + noise
+        deviation <= patience * _STEADY * mean + noise
         and rise <= patience * _RISE * mean + error
         and rise >= -2 * patience * _RISE * mean - error
     )
@@ -204,9 +204,9 @@ def _white_noise(known: Floats) -> float:
 
     A queue is autocorrelated (von Neumann 1941: squared differences over the variance).
     """
-    strays = float(np.std(known))
-    if len(known) < _LEAST_FOR_NOISE or not strays > 0:
+    deviation = float(np.std(known))
+    if len(known) < _LEAST_FOR_NOISE or not deviation > 0:
         return 0.0
-    ratio = float(np.mean(np.diff(known) ** 2)) / strays**2
-    is_little = strays <= _MOST_NOISE * float(np.mean(known))
-    return strays if ratio >= (_LEAST_VON_NEUMANN if is_little else _ALTERNATING) else 0.0
+    ratio = float(np.mean(np.diff(known) ** 2)) / deviation**2
+    is_little = deviation <= _MOST_NOISE * float(np.mean(known))
+    return deviation if ratio >= (_LEAST_VON_NEUMANN if is_little else _ALTERNATING) else 0.0

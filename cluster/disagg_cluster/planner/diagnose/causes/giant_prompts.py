@@ -129,8 +129,8 @@ class LongPrompts:
         squares = (short * self.tokens[:, None] ** 2).sum(axis=0)
         # The ratio is as uncertain as the prompts it was estimated from.
         times = float(worth[begin:].sum() / worth[usual].sum())
-        strays = _WITHIN * sqrt(float(squares[begin:].sum() + times**2 * squares[usual].sum()))
-        left = float(self.sums[begin:].sum()) - ratio * float(worth[begin:].sum()) - 2 * strays
+        deviation = _WITHIN * sqrt(float(squares[begin:].sum() + times**2 * squares[usual].sum()))
+        left = float(self.sums[begin:].sum()) - ratio * float(worth[begin:].sum()) - 2 * deviation
         return max(left / float(self.counts[self.is_long, begin:].sum()), self.shortest)
 
 

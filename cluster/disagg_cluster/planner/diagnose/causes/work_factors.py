@@ -17,7 +17,7 @@ _WORK = ("slowness", "host_gap", "computed_share")
 # Work that has grown by so much at this z lengthens waits by its ratio, seen or not yet.
 _WORK_Z, _LEAST_MORE_WORK = 8.0, float(np.log(1.2))
 # A mean over the last two blocks may be off by so many deviations of one block.
-_STRAYS = 1.5
+_DEVIATIONS = 1.5
 # A lasting host part of the wait counts by itself if it is at least a fifth of the wait and users
 # wait for half of the target.
 _LEAST_GAP, _STOOD, _LATE = float(np.log(1.25)), 0.5, 0.5
@@ -105,7 +105,7 @@ def cost_of(view: ModelView, waits: Waits, work: PromptWork, left: Floats, name:
     surely = (grown.z >= _WORK_Z) & (grown.size >= _LEAST_MORE_WORK) & (left >= waits.excess)
     shift = view.changed("first_token", waits.rows).shift
     with np.errstate(divide="ignore", invalid="ignore"):
-        longer = np.log(waits.now) - shift.before + _STRAYS * shift.deviation
+        longer = np.log(waits.now) - shift.before + _DEVIATIONS * shift.deviation
     longer = np.clip(np.where(np.isfinite(longer), longer, np.inf), 0.0, grown.size)
     least = np.nan_to_num(waits.now) * -np.expm1(-longer)
     if name == "host_gap":

@@ -132,8 +132,8 @@ class ModelView:
         tokens = [readings.of(name)[chosen] for name in ("computed_tokens", "cached_tokens")]
         n, sums = np.nansum(entered, axis=(0, 1)), np.nansum(tokens, axis=(0, 1))
         mean = sums.sum() / max(n.sum(), 1.0)
-        strays = np.where(n > 0, (sums - mean * n) ** 2 / np.maximum(n, 1.0), 0.0)
-        variance = block_means(strays[None], bins)[0]
+        squares = np.where(n > 0, (sums - mean * n) ** 2 / np.maximum(n, 1.0), 0.0)
+        variance = block_means(squares[None], bins)[0]
         count, total = block_sums(n[None], bins)[0], block_sums(sums[None], bins)[0]
         return count, total, count * variance + total**2 / np.maximum(count, 1.0)
 

@@ -144,9 +144,9 @@ def larger_share_z(arrived: Floats, peers: NDArray[np.intp], onset: NDArray[np.i
         before, since = (own - late) / (total - total_late), late / total_late
         part = np.where(is_late, since[:, None], before[:, None])
         squares = (counts - of_all * part) ** 2 / (of_all * part * (1 - part))
-        strays = np.nansum(squares, axis=1) / max(blocks - 2, 1)
+        dispersion = np.nansum(squares, axis=1) / max(blocks - 2, 1)
         chance = total_late / total
-        variance = own * chance * (1 - chance) * (1 - own / total) * np.maximum(strays, 1.0)
+        variance = own * chance * (1 - chance) * (1 - own / total) * np.maximum(dispersion, 1.0)
         z = (late - own * chance) / np.sqrt(variance)
     return np.asarray(np.where(np.isfinite(z), z, 0.0))
 
