@@ -8,9 +8,9 @@ from disagg_cluster.simulator.simulation import Simulation
 from disagg_exporter.capacity.engine import StepCapacity
 from disagg_exporter.capacity.stream import learn
 from disagg_exporter.capacity.work import Inbox
+from disagg_exporter.model import SECOND_NS
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
 
-SECOND_NS = 1_000_000_000
 RUN_SECONDS = 180
 LENGTHS = Lengths(prompt_spread=0.8, output_spread=0.6)
 STEPS_ONLY = Reporting(page_seconds=None, sweep_seconds=None, requests=False)

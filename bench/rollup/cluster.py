@@ -8,6 +8,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.metrics.render import rows_of
 from disagg_exporter.metrics.table import FAMILIES
 from disagg_exporter.model import (
+    SECOND_NS,
     Assignment,
     Device,
     EngineState,
@@ -23,7 +24,6 @@ GPUS_PER_NODE = 8
 SCRAPE_SECONDS = 30
 # A rate over five minutes, and as much again as a history for rules.
 SCRAPES = 21
-SECOND_NS = 1_000_000_000
 _WANTED = (
     "disagg_gpu_phase_seconds_total",
     "disagg_node_phase_seconds_total",

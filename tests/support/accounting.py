@@ -13,6 +13,7 @@ from disagg_cluster.continuity.checkpoint_text import Checkpoint, decode, encode
 from disagg_cluster.supervisor.journal.journal_text import Where
 from disagg_exporter.accounting import Ledger, Rules
 from disagg_exporter.model import (
+    SECOND_NS,
     Assignment,
     Device,
     DeviceReading,
@@ -29,8 +30,6 @@ from disagg_exporter.model import (
     WorkWindow,
 )
 from disagg_exporter.steps.rows import kind_of, tokens_of
-
-SECOND_NS = 1_000_000_000
 
 
 def ns(seconds: float) -> int:

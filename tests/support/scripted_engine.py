@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from disagg_exporter.model import Step, StepTotals, StreamKey
+from disagg_exporter.model import SECOND_NS, Step, StepTotals, StreamKey
 from disagg_exporter.steps.rows import kind_of
-
-SECOND_NS = 1_000_000_000
 
 Hear = Callable[[StreamKey, Step, bool], None]
 """Receives a message: its stream, its content, whether it is a step's record."""

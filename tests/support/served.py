@@ -14,6 +14,7 @@ from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.window import CumulativeCounts
 from disagg_exporter.model import (
+    SECOND_NS,
     EngineState,
     EngineStatus,
     FrontCounts,
@@ -26,7 +27,6 @@ from disagg_exporter.model import (
 )
 from disagg_exporter.serving.requests import ModelRequests
 
-SECOND_NS = 1_000_000_000
 PAGES = Reporting(single_steps=False, heartbeat_seconds=None, page_seconds=1.0, sweep_seconds=None)
 
 

@@ -19,6 +19,7 @@ from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.window import CumulativeCounts
 from disagg_exporter.model import (
+    SECOND_NS,
     Assignment,
     DeviceSweep,
     EnginePage,
@@ -37,7 +38,6 @@ from disagg_exporter.serving.requests import ModelRequests
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
 from disagg_exporter.steps.rows import rows_of
 
-SECOND_NS = 1_000_000_000
 UP_BEFORE_SECONDS = 86_400.0
 """The uptime of engines that exist when a simulation begins."""
 

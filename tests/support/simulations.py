@@ -12,10 +12,9 @@ from disagg_cluster.simulator.load import LoadOverTime, Mix
 from disagg_cluster.simulator.simulation import Simulation, add_devices, drive
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import Assignment, DeviceSweep, EngineAccount, Role, Step
+from disagg_exporter.model import SECOND_NS, Assignment, DeviceSweep, EngineAccount, Role, Step
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
 
-SECOND_NS = 1_000_000_000
 NODE = "sim-node"
 
 TINY = Model(

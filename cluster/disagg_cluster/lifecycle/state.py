@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from disagg_cluster.config.values import AnyText, HostAddress, Section, root_url
-from disagg_exporter.model import Role
+from disagg_exporter.model import SECOND_NS, Role
 
 TERM: Literal[signal.Signals.SIGTERM] = signal.Signals.SIGTERM
 KILL: Literal[signal.Signals.SIGKILL] = signal.Signals.SIGKILL
@@ -23,7 +23,7 @@ KILL: Literal[signal.Signals.SIGKILL] = signal.Signals.SIGKILL
 
 def to_ns(seconds: float) -> int:
     """Seconds as whole nanoseconds."""
-    return round(seconds * 1_000_000_000)
+    return round(seconds * SECOND_NS)
 
 
 _MOST_RANKS = 65_536

@@ -8,8 +8,7 @@ from functools import partial
 from disagg_cluster.simulator.engine.engine import Engine
 from disagg_cluster.simulator.fault import Fault, FaultTargets, LastingFault
 from disagg_cluster.simulator.process import EngineProcess
-
-_NS = 1_000_000_000
+from disagg_exporter.model import SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Stuck(LastingFault):
     def apply(self, targets: FaultTargets, *, on: bool) -> None:
         """Make it hang; it resumes without a further action."""
         if on:
-            until_ns = targets.queue.now_ns + round(self.for_seconds * _NS)
+            until_ns = targets.queue.now_ns + round(self.for_seconds * SECOND_NS)
             targets.on_process(self.engine, lambda process: process.stall(until_ns))
 
 

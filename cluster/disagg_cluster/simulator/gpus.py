@@ -10,6 +10,7 @@ from disagg_cluster.simulator.engine.hardware import Gpu
 from disagg_cluster.simulator.engine.roofline import Price
 from disagg_exporter.devices.simulated import celsius
 from disagg_exporter.model import (
+    SECOND_NS,
     Device,
     DeviceReading,
     Direction,
@@ -17,8 +18,6 @@ from disagg_exporter.model import (
     LinkTraffic,
     Throttle,
 )
-
-_NS = 1_000_000_000
 
 # Power of a busy GPU over its limit, and the additions of arithmetic and memory at their peaks:
 # least squares over the BF16 matrix products and the decode attention that NVIDIA measured with
@@ -75,7 +74,7 @@ class _Done(NamedTuple):
             self.busy_ns + busy_ns,
             self.tensor_ns + busy_ns * min(1.0, price.compute_ratio / clock_ratio),
             self.dram_ns + busy_ns * price.memory_ratio,
-            self.joules + busy_ns * extra_watts / _NS,
+            self.joules + busy_ns * extra_watts / SECOND_NS,
         )
 
 
@@ -183,7 +182,7 @@ class GpuGroup:
         foreign = each.foreign or _NOBODY
         busy_ratio = own_ratio + (1 - own_ratio) * foreign.sm_ratio
         idle_watts = self._gpu.idle_watts
-        drawn_watts = idle_watts + (done.joules - seen.joules) * _NS / passed_ns
+        drawn_watts = idle_watts + (done.joules - seen.joules) * SECOND_NS / passed_ns
         is_throttled = each.clock_ratio < 1
         is_hot = is_throttled and each.throttle is Throttle.THERMAL
         is_capped = is_throttled and each.throttle is Throttle.POWER_CAP
@@ -197,7 +196,7 @@ class GpuGroup:
             ),
             memory_total_bytes=self._gpu.memory_bytes,
             power_watts=drawn_watts,
-            energy_joules=idle_watts * (now_ns - self._start_ns) / _NS + done.joules,
+            energy_joules=idle_watts * (now_ns - self._start_ns) / SECOND_NS + done.joules,
             sm_clock_hertz=self._clock_hertz(each.clock_ratio, busy=busy_ratio > 0),
             pids=self.pids if each.foreign is None else (*self.pids, foreign.pid),
             graphics_ratio=busy_ratio,

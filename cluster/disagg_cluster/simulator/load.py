@@ -18,8 +18,8 @@ from typing import Protocol
 
 from disagg_cluster.simulator.engine.batch import Prefix, Request
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.model import SECOND_NS
 
-_NS = 1_000_000_000
 _LONGEST_PAUSE_SECONDS = 1.0  # an arrival drawn at a low rate must not outlive a change of rate
 
 
@@ -112,14 +112,14 @@ class Arrivals:
 
     def draw(self, now_ns: int) -> tuple[int, Request | None]:
         """Return when to draw again, and the request that arrives then, if any."""
-        mix = self._shape.rate((now_ns - self._start_ns) / _NS)
+        mix = self._shape.rate((now_ns - self._start_ns) / SECOND_NS)
         pause_seconds, rate = math.inf, mix.requests_per_second * self.factor
         if rate > 0:
             pause_seconds = self._rng.expovariate(rate)
         if pause_seconds > _LONGEST_PAUSE_SECONDS:
             # Cut short and drawn again, which changes nothing: the process has no memory.
-            return now_ns + round(_LONGEST_PAUSE_SECONDS * _NS), None
-        t_ns = now_ns + round(pause_seconds * _NS)
+            return now_ns + round(_LONGEST_PAUSE_SECONDS * SECOND_NS), None
+        t_ns = now_ns + round(pause_seconds * SECOND_NS)
         return t_ns, self._request(mix, t_ns)
 
     def _request(self, mix: Mix, t_ns: int) -> Request:

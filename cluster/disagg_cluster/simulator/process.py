@@ -11,13 +11,11 @@ from disagg_cluster.simulator.cluster.event_queue import EventQueue, SimulatedPa
 from disagg_cluster.simulator.cluster.spec import EngineSpec, Reporting
 from disagg_cluster.simulator.engine.batch import SchedulerLimits, Sequence
 from disagg_cluster.simulator.engine.engine import Engine, StepRun
-from disagg_cluster.simulator.engine.roofline import Price, StepNoise
+from disagg_cluster.simulator.engine.roofline import AT_REST, StepNoise
 from disagg_cluster.simulator.engine.scheduler import Scheduler
 from disagg_cluster.simulator.gpus import GpuGroup
 from disagg_cluster.simulator.telemetry.telemetry import Telemetry
 from disagg_exporter.model import DeviceReading
-
-_AT_REST = Price(0.0)
 
 
 class ProcessListener(Protocol):
@@ -144,7 +142,7 @@ class EngineProcess:
         """Return the driver's current readings of its GPUs."""
         now_ns, run = self._queue.now_ns, self.engine.run
         if run is None:
-            return self._gpus.read(now_ns, 0, _AT_REST)
+            return self._gpus.read(now_ns, 0, AT_REST)
         return self._gpus.read(now_ns, run.unsettled_ns(now_ns), run.price)
 
     def page(self) -> str:

@@ -14,9 +14,7 @@ from disagg_cluster.simulator.engine.batch import Request, Sequence
 from disagg_cluster.simulator.process import EngineProcess
 from disagg_cluster.simulator.server import Server
 from disagg_cluster.simulator.telemetry.frontend_page import FrontendPage
-from disagg_exporter.model import Direction, Role
-
-_NS = 1_000_000_000
+from disagg_exporter.model import SECOND_NS, Direction, Role
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +88,7 @@ class RequestFlow:
         if self.router_seconds:
             now_ns = self._queue.now_ns
             self._router_free_ns = max(now_ns, self._router_free_ns)
-            self._router_free_ns += round(self.router_seconds * _NS)
+            self._router_free_ns += round(self.router_seconds * SECOND_NS)
             self._in_router += 1
             self._queue.at(self._router_free_ns, partial(self._leave_router, progress))
         else:

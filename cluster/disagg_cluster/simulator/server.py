@@ -7,13 +7,10 @@ from typing import Protocol
 
 from disagg_cluster.simulator.cluster.event_queue import EventQueue
 from disagg_cluster.simulator.cluster.spec import EngineSpec, Reporting
-from disagg_cluster.simulator.engine.roofline import Price
+from disagg_cluster.simulator.engine.roofline import AT_REST
 from disagg_cluster.simulator.gpus import ForeignProcess, GpuGroup
 from disagg_cluster.simulator.process import EngineProcess, ProcessListener
-from disagg_exporter.model import Assignment, DeviceReading, EngineState, Throttle
-
-_AT_REST = Price(0.0)
-_NS = 1_000_000_000
+from disagg_exporter.model import SECOND_NS, Assignment, DeviceReading, EngineState, Throttle
 
 
 class ServerListener(ProcessListener, Protocol):
@@ -104,7 +101,7 @@ class Server:
         """Return the driver's current readings of its GPUs."""
         if self.process is not None:
             return self.process.read_gpus()
-        return self.gpus.read(self._queue.now_ns, 0, _AT_REST)
+        return self.gpus.read(self._queue.now_ns, 0, AT_REST)
 
     def _get_ready(self, *, cold: bool = True) -> None:
         pid = self.gpus.pids[0]
@@ -116,7 +113,7 @@ class Server:
         if cold:
             slowdowns, now_ns = self.process.engine.slowdowns, self._queue.now_ns
             slowdowns.cold, slowdowns.cold_ns = self.spec.cold_factor, now_ns
-            slowdowns.warm_ns = now_ns + round(self.spec.warm_up_seconds * _NS)
+            slowdowns.warm_ns = now_ns + round(self.spec.warm_up_seconds * SECOND_NS)
         self._listener.became_ready(self)
 
     def _emit_state(self, state: EngineState) -> None:

@@ -22,10 +22,9 @@ from disagg_cluster.simulator.request_flow import RequestFlow
 from disagg_cluster.simulator.server import Server
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.inside_engine.disagg_steps import wire
-from disagg_exporter.model import Assignment, Device, DeviceSweep
+from disagg_exporter.model import SECOND_NS, Assignment, Device, DeviceSweep
 from disagg_exporter.steps.messages import ControlMessage, MessageKind
 
-_NS = 1_000_000_000
 _FIRST_PID = 1000
 
 
@@ -122,7 +121,7 @@ class Simulation:
         Steps under way are counted when they have ended.
         """
         server = self.servers[engine]
-        return server.gpus.busy_ns * len(server.spec.gpus) / _NS
+        return server.gpus.busy_ns * len(server.spec.gpus) / SECOND_NS
 
     def _draw(self) -> None:
         t_ns, request = self._arrivals.draw(self._queue.now_ns)
@@ -169,12 +168,12 @@ def drive(
     Ledgers advance once a second, and must know their devices (`add_devices`). `watch` also
     receives every event.
     """
-    next_ns = simulation.now_ns + _NS
+    next_ns = simulation.now_ns + SECOND_NS
     for t_ns, event in simulation.events(until_ns):
         while next_ns <= t_ns:
             for ledger in ledgers.values():
                 ledger.advance(next_ns)
-            next_ns += _NS
+            next_ns += SECOND_NS
         node = simulation.node_of(event)
         if node is not None and node in ledgers:
             feed(ledgers[node], event, t_ns)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from disagg_cluster.lifecycle.state import WorkerIdentity, WorkerState
 from disagg_cluster.supervisor.supervisor import Supervisor
-from disagg_cluster.supervisor.worker_spec import WorkerSpec
+from disagg_cluster.supervisor.worker_spec import OnChange, WorkerSpec
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.model import CollectorStatus, WorkerStatus
 
 COLLECTOR = "worker_changes"
-Report = Callable[[str, WorkerState, WorkerState, int | None, str], None]
 
 
 class SupervisionView:
@@ -91,7 +90,7 @@ class ChangeReports:
         log: Logs when reports begin to fail, and when they succeed again.
     """
 
-    def __init__(self, report: Report, log: logging.Logger) -> None:
+    def __init__(self, report: OnChange, log: logging.Logger) -> None:
         self._report = report
         self._health = CollectorHealth(COLLECTOR, log)
         self._waiting: dict[str, tuple[WorkerState, WorkerState, int | None, str]] = {}

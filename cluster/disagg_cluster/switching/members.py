@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from disagg_exporter.model import Role
 
+ROLES_BY_NAME = {"prefill": Role.PREFILL, "decode": Role.DECODE}
+"""As routers and engines name them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from disagg_cluster.switching.json_http import JsonAnswer, NoResponseError, call
+from disagg_cluster.switching.members import ROLES_BY_NAME
 from disagg_exporter.model import Role
 
 _ASK_SECONDS = 5.0
 _SWITCH_SECONDS = 180.0
-_ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class SglangSwitch:
         states = info.get("internal_states")
         live = states[0] if isinstance(states, list) and states else {}
         reported = live.get("disaggregation_mode") if isinstance(live, dict) else None
-        role = _ROLES.get(str(reported or info.get("disaggregation_mode")))
+        role = ROLES_BY_NAME.get(str(reported or info.get("disaggregation_mode")))
         if info.get("enable_pd_role_switch") is not True:
             return RoleCapability(role, why_not="it was started without --enable-pd-role-switch")
         if role is None:
@@ -84,7 +84,7 @@ class SglangSwitch:
                 api_key=api_key,
             )
         except NoResponseError as error:
-            return SwitchResult(False, str(error))
+            return SwitchResult(done=False, text=str(error))
         return SwitchResult(_is_done(answer, role), _message(answer))
 
 
@@ -101,11 +101,11 @@ class VllmRole:
         reported = (
             answer.value.get("role") if answer.ok and isinstance(answer.value, dict) else None
         )
-        return RoleCapability(_ROLES.get(str(reported)), why_not=why_not)
+        return RoleCapability(ROLES_BY_NAME.get(str(reported)), why_not=why_not)
 
     def switch(self, url: str, role: Role, api_key: str) -> SwitchResult:
         """Reports that a switch is not supported."""
-        return SwitchResult(False, "vLLM is switched by a restart")
+        return SwitchResult(done=False, text="vLLM is switched by a restart")
 
 
 DRIVERS: dict[str, RoleSwitchDriver] = {"sglang": SglangSwitch(), "vllm": VllmRole()}

@@ -9,12 +9,11 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from disagg_cluster.switching.json_http import JsonAnswer, NoResponseError, call
-from disagg_cluster.switching.members import Member
+from disagg_cluster.switching.members import ROLES_BY_NAME, Member
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import Role
 
 _SECONDS = 5.0
-_ROLES = {"prefill": Role.PREFILL, "decode": Role.DECODE}
 
 
 class RouterRefusedError(DisaggError):
@@ -41,7 +40,7 @@ class RouterAdmin:
         for each in listed:
             if not isinstance(each, dict) or not isinstance(each.get("url"), str):
                 raise RouterRefusedError(f"the router does not list its engines: {answer.text()}")
-            found[each["url"]] = _ROLES.get(str(each.get("worker_type")), Role.UNKNOWN)
+            found[each["url"]] = ROLES_BY_NAME.get(str(each.get("worker_type")), Role.UNKNOWN)
         return found
 
     def join(self, member: Member) -> None:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.intervals.activity import TRAIL_NS
-from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
+from disagg_exporter.accounting.intervals.rules import Rules
+from disagg_exporter.model import SECOND_NS
 
 # Each process sends its own heartbeat once a second.
 _FRESH_NS = 3 * SECOND_NS

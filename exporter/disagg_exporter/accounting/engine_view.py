@@ -7,11 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.engine_account import EngineLedger
-from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.accounting.rank_costs import CostKnowledge
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.accounting.timelines.window_timeline import EngineTimeline, WindowTimeline
-from disagg_exporter.model import SLICE_NS_PER_GPU_SECOND, EngineAccount, Interference, Method
+from disagg_exporter.model import (
+    SECOND_NS,
+    SLICE_NS_PER_GPU_SECOND,
+    EngineAccount,
+    Interference,
+    Method,
+)
 
 
 def shown_accounts(

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from disagg_exporter.accounting.devices.assignments import role_of
 from disagg_exporter.accounting.devices.device_account import DeviceLedger
 from disagg_exporter.accounting.engine_account import EngineLedger
-from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.accounting.timelines.window_timeline import EngineTimeline
-from disagg_exporter.model import BusyGpus, EngineState, Phase, Role
+from disagg_exporter.model import SECOND_NS, BusyGpus, EngineState, Phase, Role
 
 
 def provisional_gauges(

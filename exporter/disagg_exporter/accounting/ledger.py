@@ -20,7 +20,7 @@ from disagg_exporter.accounting.engine_reports import AssignmentHistory, NodeTok
 from disagg_exporter.accounting.engine_view import shown_accounts
 from disagg_exporter.accounting.fast_gauges import provisional_gauges
 from disagg_exporter.accounting.intervals.activity import mean_activity
-from disagg_exporter.accounting.intervals.rules import SECOND_NS, Rules
+from disagg_exporter.accounting.intervals.rules import Rules
 from disagg_exporter.accounting.resuming import (
     AwaitedEngines,
     engine_checkpoints,
@@ -30,6 +30,7 @@ from disagg_exporter.accounting.resuming import (
 from disagg_exporter.accounting.timelines.step_timeline import StepTimeline
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.model import (
+    SECOND_NS,
     Assignment,
     BusyGpus,
     Device,

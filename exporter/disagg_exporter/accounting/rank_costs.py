@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.attribution.cost_model.doubt import CostState
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
 from disagg_exporter.attribution.cost_model.split import StepSplit
-from disagg_exporter.model import ExpectedSteps, ReferenceStep, Split
+from disagg_exporter.model import SECOND_NS, ExpectedSteps, ReferenceStep, Split
 
 
 class CostKnowledge(NamedTuple):

@@ -20,7 +20,6 @@ from disagg_exporter.capacity.curves.limits import (
 from disagg_exporter.capacity.curves.rates import rate_curve
 from disagg_exporter.capacity.curves.utilization import (
     CONCLUDE_EVERY_NS,
-    SECOND_NS,
     WINDOW_NS,
     Load,
     LoadTally,
@@ -30,6 +29,7 @@ from disagg_exporter.capacity.curves.utilization import (
 from disagg_exporter.capacity.stream import StreamLoad, with_other_servers
 from disagg_exporter.capacity.work import RecordStretch, StreamInbox
 from disagg_exporter.model import (
+    SECOND_NS,
     CurveSample,
     DecodeLimit,
     EnginePage,
@@ -42,9 +42,9 @@ SMOOTH_EVERY_NS = 60 * SECOND_NS
 """Interval at which a known knee is recomputed: smoothing takes milliseconds."""
 BEATING_NS = 5 * SECOND_NS
 """A stream that is silent for longer missed several heartbeats: its process may have ended."""
-SILENT_NS = 30 * 1_000_000_000
+SILENT_NS = 30 * SECOND_NS
 """A stream that is silent for this long has ended."""
-STUCK_NS = 60 * 1_000_000_000
+STUCK_NS = 60 * SECOND_NS
 """A step that lasts longer than this gives no usable rate."""
 MOST_STREAMS = 1024
 

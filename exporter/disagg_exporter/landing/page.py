@@ -27,7 +27,7 @@ from disagg_exporter.landing.tables import (
 )
 from disagg_exporter.landing.values import view_json
 from disagg_exporter.landing.view import NodeView, view_of
-from disagg_exporter.model import Snapshot
+from disagg_exporter.model import SECOND_NS, Snapshot
 
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
@@ -111,7 +111,7 @@ class Landing:
         It is rendered once per snapshot and second, however many clients ask.
         """
         snapshot, now_ns = self._snapshot(), self._now_ns()
-        made_at = (now_ns // 1_000_000_000, bool(why_dead), why_not_ready)
+        made_at = (now_ns // SECOND_NS, bool(why_dead), why_not_ready)
         # The snapshot itself is kept: its `id` alone could be that of a later one.
         made_of, known_at, text = self._cached_page
         if made_of is not snapshot or known_at != made_at:
@@ -122,7 +122,7 @@ class Landing:
     def values(self) -> str:
         """Return the same for programs, as JSON; also rendered once."""
         snapshot, now_ns = self._snapshot(), self._now_ns()
-        second = now_ns // 1_000_000_000
+        second = now_ns // SECOND_NS
         json_of, known_at, text = self._cached_json
         if json_of is not snapshot or known_at != second:
             text = view_json(self._view(snapshot, now_ns), self._links)
@@ -131,7 +131,7 @@ class Landing:
 
     def _view(self, snapshot: Snapshot | None, now_ns: int) -> NodeView | None:
         """Return the view that both show; also made once."""
-        second = now_ns // 1_000_000_000
+        second = now_ns // SECOND_NS
         seen_of, seen_at, view = self._cached_view
         if seen_of is not snapshot or seen_at != second:
             view = None if snapshot is None else view_of(snapshot, self._history, now_ns)

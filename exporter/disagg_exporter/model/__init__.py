@@ -9,6 +9,7 @@ conserve time exactly; seconds appear only where something is displayed.
 from disagg_exporter.model.accounts import (
     FORGOTTEN_MODEL,
     MICROJOULES_PER_JOULE,
+    SECOND_NS,
     SLICE_NS_PER_GPU_SECOND,
     ActivityCell,
     BusyGpus,
@@ -97,6 +98,7 @@ __all__ = [
     "MICROJOULES_PER_JOULE",
     "PROMPT_TOKENS",
     "REJECTIONS",
+    "SECOND_NS",
     "SLICE_NS_PER_GPU_SECOND",
     "ActivityCell",
     "Assignment",

@@ -24,7 +24,9 @@ from disagg_exporter.model.steps import StepTotals
 FORGOTTEN_MODEL = "\0"
 """Stands for all models whose names were forgotten; no engine's model can have this name."""
 
-SLICE_NS_PER_GPU_SECOND = GPU_SLICES * 1_000_000_000
+SECOND_NS = 1_000_000_000
+
+SLICE_NS_PER_GPU_SECOND = GPU_SLICES * SECOND_NS
 """Slice-nanoseconds (nanoseconds of one compute slice) in a second of a whole GPU."""
 
 MICROJOULES_PER_JOULE = 1_000_000

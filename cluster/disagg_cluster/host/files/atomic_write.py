@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from disagg_cluster.host.files.private_files import FOLDER_FLAGS
 from disagg_exporter.errors import DisaggError
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 Place = Callable[[Path], Path]
 """Maps a file's path to the path by which it is written."""
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -103,7 +103,7 @@ class HeldFolder:
             DisaggError: Another file has that name there, so the folder is not the intended one.
             OSError: It cannot be opened. In both cases the previously held folder stays held.
         """
-        descriptor = os.open(os.path.realpath(self._path), _FOLDER_FLAGS)
+        descriptor = os.open(os.path.realpath(self._path), FOLDER_FLAGS)
         try:
             found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             if not os.path.samestat(found, mine):
@@ -124,7 +124,7 @@ class HeldFolder:
     def _renew(self) -> None:
         """Reopen the same folder as it is mounted now, which may be read-only."""
         try:
-            fresh = os.open(os.path.realpath(self._path), _FOLDER_FLAGS)
+            fresh = os.open(os.path.realpath(self._path), FOLDER_FLAGS)
         except OSError:
             return
         try:

@@ -14,7 +14,7 @@ _FILE_MODE = 0o600
 _DIR_MODE = 0o700
 _ROOT = 0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_DIR_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NotPrivateError(OSError):
@@ -91,7 +91,7 @@ def make_private(path: Path, is_ours: Callable[[str], bool]) -> tuple[str, ...]:
     path.mkdir(mode=_DIR_MODE, parents=True, exist_ok=True)
     real = path.resolve(strict=True)
     _check_path(real)
-    descriptor = os.open(real, _DIR_FLAGS)
+    descriptor = os.open(real, FOLDER_FLAGS)
     try:
         return _close_to_others(path, descriptor, is_ours)
     finally:
@@ -112,7 +112,7 @@ def make_inner(path: Path) -> None:
     if path.is_symlink():
         _check_path(path.absolute())
         _check_path(path.resolve(strict=True))
-    descriptor = os.open(path.resolve(strict=True), _DIR_FLAGS)
+    descriptor = os.open(path.resolve(strict=True), FOLDER_FLAGS)
     try:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid():

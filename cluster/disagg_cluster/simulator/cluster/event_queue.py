@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from disagg_cluster.simulator.engine.batch import Request
-from disagg_exporter.model import Assignment, DeviceSweep
+from disagg_exporter.model import SECOND_NS, Assignment, DeviceSweep
 from disagg_exporter.steps.messages import ControlMessage
 
 
@@ -42,8 +42,6 @@ class RequestEnded:
 Event = ControlMessage | Assignment | DeviceSweep | SimulatedPage | RequestEnded
 
 
-_NS = 1_000_000_000
-
 Action = Callable[[], Event | None]
 """An action for a given time; its result is reported as an event."""
 
@@ -65,13 +63,13 @@ class EventQueue:
 
     def after(self, seconds: float, action: Action) -> None:
         """Schedule an action after a delay."""
-        self.at(self.now_ns + round(seconds * _NS), action)
+        self.at(self.now_ns + round(seconds * SECOND_NS), action)
 
     def every(self, seconds: float | None, action: Action, over: Callable[[], bool]) -> None:
         """Repeat an action at each interval from now on until it is `over`; None: never."""
         if seconds is None:
             return
-        interval_ns = round(seconds * _NS)
+        interval_ns = round(seconds * SECOND_NS)
 
         def again() -> Event | None:
             if over():

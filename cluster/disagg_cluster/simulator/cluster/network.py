@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from disagg_exporter.model import SECOND_NS
+
 
 class Policy(StrEnum):
     """How a router chooses engines."""
@@ -90,9 +92,6 @@ class RequestRouter:
         return self.most_in_flight is None or self._in_flight[engine] < self.most_in_flight
 
 
-_NS = 1_000_000_000
-
-
 @dataclass(frozen=True, slots=True)
 class LinkSpec:
     """Bandwidth of one engine in each direction: by default 400 Gb/s of network at eight tenths."""
@@ -113,7 +112,7 @@ class Transfer:
     @property
     def seconds(self) -> float:
         """Its duration, without the wait for the link."""
-        return (self.end_ns - self.start_ns) / _NS
+        return (self.end_ns - self.start_ns) / SECOND_NS
 
 
 class KvNetwork:
@@ -140,7 +139,7 @@ class KvNetwork:
         start_ns = max(now_ns, self._free_ns.get(sender, 0), self._free_ns.get(taker, 0))
         seconds = self._link.latency_seconds + size_bytes / self._link.bytes_per_second
         slowdown = max(self._slowdowns.get(each, 1.0) for each in (None, source, target))
-        end_ns = start_ns + round(seconds * slowdown * _NS)
+        end_ns = start_ns + round(seconds * slowdown * SECOND_NS)
         self._free_ns[sender] = self._free_ns[taker] = end_ns
         ratio = max(self._failing_ratios.get(each, 0.0) for each in (None, source, target))
         failed = ratio > 0 and self._rng.random() < ratio

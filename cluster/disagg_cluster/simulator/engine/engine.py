@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from disagg_cluster.simulator.engine.batch import Outcome, StepBatch, apply
 from disagg_cluster.simulator.engine.roofline import CostModel, Noise, Price, StepNoise
 from disagg_cluster.simulator.engine.scheduler import Scheduler
-
-_NS = 1_000_000_000
+from disagg_exporter.model import SECOND_NS
 
 
 @dataclass(slots=True)
@@ -122,8 +121,8 @@ class Engine:
         count = self._repeats(batch)
         price = self.costs.price(batch.work(later_steps=(count - 1) / 2))
         price = price.stretched(self.slowdowns.factor(batch, now_ns))
-        length_ns = round(price.seconds * self.step_noise.factor(now_ns, count) * _NS)
-        gap_ns = round(self.gap_seconds * _NS)
+        length_ns = round(price.seconds * self.step_noise.factor(now_ns, count) * SECOND_NS)
+        gap_ns = round(self.gap_seconds * SECOND_NS)
         self.run = StepRun(batch, now_ns, gap_ns, max(1, length_ns), price, count)
         return self.run
 

@@ -12,8 +12,8 @@ from typing import Protocol
 from disagg_cluster.simulator.engine.batch import Outcome, Sequence, StepBatch, apply
 from disagg_cluster.simulator.engine.roofline import BatchWork, Price
 from disagg_cluster.simulator.engine.scheduler import Scheduler
+from disagg_exporter.model import SECOND_NS
 
-_NS = 1_000_000_000
 _WAITING_WEIGHT = 4  # of `DPLBAsyncMPClient.get_core_engine_for_request` in vLLM 0.19
 
 
@@ -57,8 +57,8 @@ class LockstepRanks:
         if not any(batches):
             return []
         works = [BatchWork() if batch is None else batch.work() for batch in batches]
-        length_ns = max(1, round(self._costs.price(works).seconds * _NS))
-        period_ns = length_ns + round(self._gap_seconds * _NS)
+        length_ns = max(1, round(self._costs.price(works).seconds * SECOND_NS))
+        period_ns = length_ns + round(self._gap_seconds * SECOND_NS)
         return [
             self._end(rank, batch, now_ns + period_ns, length_ns, period_ns)
             for rank, batch in zip(self.ranks, batches, strict=True)

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from disagg_cluster.simulator.engine.hardware import Gpu, Model
 from disagg_cluster.simulator.engine.links import LinkError
+from disagg_exporter.model import SECOND_NS
 
 _ACTIVATION_BYTES = 2
 # The part of a GPU that an engine takes, and what of it activations and graphs need.
@@ -58,6 +59,9 @@ class Price(NamedTuple):
         if factor == 1.0:
             return self
         return Price(self.seconds * factor, self.compute_ratio / factor, self.memory_ratio / factor)
+
+
+AT_REST = Price(0.0)
 
 
 class CostModel(Protocol):
@@ -158,9 +162,6 @@ def padded(tokens: int) -> int:
     return -(-tokens // multiple) * multiple
 
 
-_NS = 1_000_000_000
-
-
 @dataclass(frozen=True, slots=True)
 class Noise:
     """Deviations from the price; all 0 for perfectly regular steps.
@@ -186,10 +187,10 @@ class StepNoise:
         """Return the factor on the mean length of `steps` steps that begin now."""
         noise, factor = self._noise, 1.0
         if noise.drift_ratio:
-            turns = now_ns / _NS / noise.drift_period_seconds
+            turns = now_ns / SECOND_NS / noise.drift_period_seconds
             factor *= 1 + noise.drift_ratio * math.sin(2 * math.pi * turns + self._phase)
         if noise.step_ratio:
             # The mean of n independent lengths deviates √n times less than one.
-            stray = self._rng.gauss(0.0, noise.step_ratio) / math.sqrt(steps)
-            factor *= max(0.1, 1 + stray)
+            deviation = self._rng.gauss(0.0, noise.step_ratio) / math.sqrt(steps)
+            factor *= max(0.1, 1 + deviation)
         return factor

@@ -11,8 +11,7 @@ from itertools import accumulate
 from disagg_cluster.simulator.engine.batch import Request
 from disagg_cluster.simulator.telemetry.page import number
 from disagg_cluster.simulator.telemetry.page_counters import HistogramCounter
-
-_NS = 1_000_000_000
+from disagg_exporter.model import SECOND_NS
 
 # The frontend's own bounds.
 _FIRST_TOKEN = (
@@ -57,12 +56,12 @@ class FrontendPage:
 
     def first_token(self, request: Request, now_ns: int) -> None:
         """Count the first token that a user receives."""
-        self._observe("time_to_first_token_seconds", (now_ns - request.arrived_ns) / _NS)
+        self._observe("time_to_first_token_seconds", (now_ns - request.arrived_ns) / SECOND_NS)
 
     def ended(self, request: Request, now_ns: int, *, failed: bool) -> None:
         """Count a request that ends."""
         self._ended["error" if failed else "success"] += 1
-        self._observe("request_duration_seconds", (now_ns - request.arrived_ns) / _NS)
+        self._observe("request_duration_seconds", (now_ns - request.arrived_ns) / SECOND_NS)
         self._observe("input_sequence_tokens", request.prompt_tokens)
         if not failed:
             self._observe("output_sequence_tokens", request.output_tokens)

@@ -7,8 +7,7 @@ from collections.abc import Sequence as Values
 
 from disagg_cluster.simulator.cluster.network import Transfer
 from disagg_cluster.simulator.engine.batch import Outcome, Sequence
-
-_NS = 1_000_000_000
+from disagg_exporter.model import SECOND_NS
 
 # vLLM's own bounds, so that quantiles computed from both pages are comparable.
 _FIRST_TOKEN = (
@@ -92,14 +91,14 @@ class PageCounters:
         self.preemptions += outcome.preempted
         for gap_ns, times in outcome.gaps.items():
             written += times
-            self.inter_token_latency.observe(gap_ns / _NS, times)
+            self.inter_token_latency.observe(gap_ns / SECOND_NS, times)
         self.generation_tokens += written
         if written:
             # vLLM 0.32 keeps no stats of a step without output (`async_llm.py`).
             tokens_each = outcome.computed_tokens + written / outcome.count
             self.step_tokens.observe(tokens_each, outcome.count)
         for sequence in outcome.started:
-            seconds = (outcome.ended_ns - sequence.arrived_ns) / _NS
+            seconds = (outcome.ended_ns - sequence.arrived_ns) / SECOND_NS
             self.time_to_first_token.observe(seconds)
         for sequence in outcome.finished:
             self._finish(sequence)
@@ -118,16 +117,16 @@ class PageCounters:
         arrived_ns, ended_ns = sequence.arrived_ns, sequence.last_token_ns
         scheduled_ns = sequence.scheduled_ns or arrived_ns
         first_ns = sequence.first_token_ns or ended_ns
-        decode_seconds = (ended_ns - first_ns) / _NS
+        decode_seconds = (ended_ns - first_ns) / SECOND_NS
         self.finished += 1
         self.prompt_tokens.observe(sequence.prompt_tokens)
         self.output_tokens.observe(sequence.written)
         self.prefill_computed_tokens.observe(sequence.prompt_tokens - sequence.cached_tokens)
         self.samples_asked.observe(1)
-        self.whole_time.observe((ended_ns - arrived_ns) / _NS)
-        self.queue_time.observe((scheduled_ns - arrived_ns) / _NS)
-        self.inference_time.observe((ended_ns - scheduled_ns) / _NS)
-        self.prefill_time.observe((first_ns - scheduled_ns) / _NS)
+        self.whole_time.observe((ended_ns - arrived_ns) / SECOND_NS)
+        self.queue_time.observe((scheduled_ns - arrived_ns) / SECOND_NS)
+        self.inference_time.observe((ended_ns - scheduled_ns) / SECOND_NS)
+        self.prefill_time.observe((first_ns - scheduled_ns) / SECOND_NS)
         self.decode_time.observe(decode_seconds)
         self.time_per_output_token.observe(decode_seconds / max(1, sequence.written - 1))
         self.request_preemptions.observe(sequence.preemptions)

@@ -15,7 +15,7 @@ from disagg_cluster.simulator.engine.batch import Outcome, SchedulerLimits, Sche
 from disagg_cluster.simulator.telemetry.page import Page, PageFacts
 from disagg_cluster.simulator.telemetry.page_counters import PageCounters
 from disagg_cluster.simulator.telemetry.telemetry_emitter import TelemetryEmitter
-from disagg_exporter.model import Role
+from disagg_exporter.model import SECOND_NS, Role
 from disagg_exporter.steps.messages import ControlMessage
 
 
@@ -40,7 +40,7 @@ class LossyLink:
 
     def send(self, message: ControlMessage) -> ControlMessage | None:
         """Send a message now; return it if it arrives at once."""
-        arrives_ns = self._queue.now_ns + round(self.late_seconds * _NS)
+        arrives_ns = self._queue.now_ns + round(self.late_seconds * SECOND_NS)
         if arrives_ns >= self._last_ns and not self._under_way and not self.late_seconds:
             return message
         self._last_ns = max(self._last_ns, arrives_ns)
@@ -55,9 +55,6 @@ class LossyLink:
 
     def _deliver(self) -> ControlMessage | None:
         return self._under_way.popleft() if self._under_way else None
-
-
-_NS = 1_000_000_000
 
 
 class Telemetry:
@@ -82,9 +79,9 @@ class Telemetry:
         self.counters = PageCounters(spec.longest_tokens)
         self._spec = spec
         self._queue = queue
-        self.report_ns = round(reporting.report_seconds * _NS)
+        self.report_ns = round(reporting.report_seconds * SECOND_NS)
         self._emitter = TelemetryEmitter(spec.name, pid, incarnation=queue.now_ns)
-        created_seconds = queue.now_ns / _NS + reporting.wall_offset_seconds
+        created_seconds = queue.now_ns / SECOND_NS + reporting.wall_offset_seconds
         self._facts = _facts(spec, spec.limits(), created_seconds)
         self._page = Page(self._facts, self.counters)
         self._latest = SchedulerState()

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from disagg_exporter.accounting.intervals.rules import SECOND_NS
-from disagg_exporter.model import ActivityCell, DeviceReading, Role, Throttle, Unit
+from disagg_exporter.model import SECOND_NS, ActivityCell, DeviceReading, Role, Throttle, Unit
 
 _UNITS = (Unit.GRAPHICS, Unit.SM, Unit.TENSOR, Unit.DRAM)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from disagg_exporter.accounting.intervals.rules import SECOND_NS
+from disagg_exporter.model import SECOND_NS
 
 # A driver's utilisation is a mean over up to this long before the sample (nvidia-smi's manual
 # says between 1/6 s and 1 s), so a sample this close after a span may still average over the span.

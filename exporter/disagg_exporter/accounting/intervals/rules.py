@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SECOND_NS = 1_000_000_000
+from disagg_exporter.model import SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)

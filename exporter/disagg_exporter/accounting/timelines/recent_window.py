@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from disagg_exporter.accounting.intervals.row_queue import Floats, Ints, RowQueue
-from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.accounting.intervals.timeline import WorkShares
-from disagg_exporter.model import Phase
+from disagg_exporter.model import SECOND_NS, Phase
 
 # How far the gauges reach back, unless steps are longer than half of it.
 _HORIZON_NS = 2 * SECOND_NS

@@ -11,6 +11,7 @@ from disagg_exporter.attribution.pages.prefill_shares import Counts, PhaseShares
 from disagg_exporter.engine_pages.exposition.lines import PageError
 from disagg_exporter.engine_pages.window import EngineWindow, window
 from disagg_exporter.model import (
+    SECOND_NS,
     EnginePage,
     Histogram,
     Method,
@@ -19,8 +20,6 @@ from disagg_exporter.model import (
     Split,
     WorkWindow,
 )
-
-_SECOND_NS = 1_000_000_000
 
 MOST_HELD_SECONDS = 20.0
 """How long a rest may be held back; the accounting waits half a minute for a window."""
@@ -129,7 +128,7 @@ class PageWindows:
             if waited_seconds is not None:
                 busy_seconds = min(busy_seconds, waited_seconds + lately.seconds)
         made = self._window(did, page, role, method, counts, busy_seconds)
-        return replace(made, busy_ns=round(busy_seconds * _SECOND_NS)) if held or resting else made
+        return replace(made, busy_ns=round(busy_seconds * SECOND_NS)) if held or resting else made
 
     def forget(self) -> None:
         """Treat the next page as the first: pages were missing, or the process changed."""
@@ -169,7 +168,7 @@ class PageWindows:
             end_ns=did.end_ns,
             method=method,
             prefill_share=share,
-            busy_ns=round(busy_seconds * _SECOND_NS) if reported else None,
+            busy_ns=round(busy_seconds * SECOND_NS) if reported else None,
             prefill_tokens=counts.prefill_tokens,
             decode_tokens=counts.decode_tokens,
             running=_whole(page.running),

@@ -18,11 +18,12 @@ from disagg_exporter.attribution.cost_model.learned_costs import (
     MOST_SECONDS,
     check_range,
 )
+from disagg_exporter.model import SECOND_NS
 
 SAMPLES_A_CLASS = 64
 MOST_CLASSES = 97
 MOST_RATES = 32
-_MOST_AGE_NS = 10 * 366 * 86_400 * 1_000_000_000
+_MOST_AGE_NS = 10 * 366 * 86_400 * SECOND_NS
 
 LearnedSample = tuple[float, float, bool]
 """A step's size and seconds, and whether it was as large as the engine's limit allowed."""
@@ -113,7 +114,7 @@ def _older(known: LearnedClass, age_ns: int) -> LearnedClass:
 
 
 CLASSES_A_DOUBLING = 4
-FORGET_NS = 6 * 3600 * 1_000_000_000
+FORGET_NS = 6 * 3600 * SECOND_NS
 _LAST_CLASS = MOST_CLASSES - 1
 _MAD_TO_DEVIATION = 1.4826
 
@@ -213,11 +214,11 @@ class Curve:
 def _point(samples: deque[StepSample]) -> Point:
     sizes, spent, full = zip(*samples, strict=True)
     seconds = median(spent)
-    strays = median(abs(one - seconds) for one in spent)
+    deviation = median(abs(one - seconds) for one in spent)
     return Point(
         size=median(sizes),
         seconds=seconds,
         samples=len(samples),
-        scatter=_MAD_TO_DEVIATION * strays / seconds,
+        scatter=_MAD_TO_DEVIATION * deviation / seconds,
         full=sum(full),
     )

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from operator import add, attrgetter, sub
 
-from disagg_exporter.model import DecodeLimit, PrefillLimit, Role
+from disagg_exporter.model import SECOND_NS, DecodeLimit, PrefillLimit, Role
 
-SECOND_NS = 1_000_000_000
 WINDOW_NS = 60 * SECOND_NS
 CONCLUDE_EVERY_NS = 5 * SECOND_NS
 """Limits change slowly; the load is measured every second."""

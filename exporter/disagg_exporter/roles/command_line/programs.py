@@ -32,6 +32,11 @@ class Program(StrEnum):
         """Whether it is one of Dynamo's workers."""
         return self.value.startswith("dynamo")
 
+    @property
+    def is_sglang(self) -> bool:
+        """Whether it is SGLang, by itself or as Dynamo's."""
+        return self in (Program.SGLANG, Program.DYNAMO_SGLANG)
+
 
 @dataclass(frozen=True, slots=True)
 class FoundProgram:

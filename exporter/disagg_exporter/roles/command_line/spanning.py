@@ -23,7 +23,6 @@ NAMES_OF_PARTS = frozenset({_HEADLESS})
 """Environment variables that may be kept to distinguish parts of engines."""
 
 _VLLM = (Program.VLLM, Program.DYNAMO_VLLM)
-_SGLANG = (Program.SGLANG, Program.DYNAMO_SGLANG)
 # vLLM's defaults, which apply to a command line that names no address.
 _HOST, _PORT, _DATA_PARALLEL_PORT = "127.0.0.1", 29501, 29550
 _OWN_SERVERS = (
@@ -70,7 +69,7 @@ def part_of(
     part = None
     if program in _VLLM:
         part = _vllm(flags, env if program is Program.DYNAMO_VLLM else {})
-    elif program in _SGLANG:
+    elif program.is_sglang:
         part = _sglang(flags)
     return part and replace(part, model_name=_model(arguments, flags))
 

@@ -181,7 +181,6 @@ def _encoder_config(flags: Flags) -> Iterator[Claim]:
         yield note(Source.VLLM, marker, word, "says only that it may take encoder outputs")
 
 
-_SGLANG = (Program.SGLANG, Program.DYNAMO_SGLANG)
 _SOURCES = {
     Program.VLLM: Source.VLLM,
     Program.SGLANG: Source.SGLANG,
@@ -214,7 +213,7 @@ def default_claims(program: Program, flags: Flags, said: Sequence[Claim]) -> Ite
         yield note(source, "configuration file", "present", "may hold the role")
         return
     transfers = program is Program.VLLM and flags.config("kv-transfer-config") is not None
-    switches = program in _SGLANG and any(claim.switches for claim in said)
+    switches = program.is_sglang and any(claim.switches for claim in said)
     if program in (Program.DYNAMO_VLLM, Program.DYNAMO_OTHER):
         why = "aggregated, or the decode side of a version that gives it no option"
         yield conditional_decode(Source.DYNAMO, "no --disaggregation-mode", "given", why)

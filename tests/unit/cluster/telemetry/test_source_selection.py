@@ -11,6 +11,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.engine_pages.series import LARGEST
 from disagg_exporter.model import (
+    SECOND_NS,
     Assignment,
     Device,
     DeviceReading,
@@ -27,7 +28,6 @@ from disagg_exporter.model import (
 )
 from disagg_exporter.roles.command_line.spanning import EnginePart
 
-SECOND_NS = 1_000_000_000
 FOLLOWER = EnginePart("10.0.0.1:29501", 1, follows=True)
 LEADER = EnginePart("10.0.0.1:29501", 0, follows=False)
 ENGINE = SourceCandidate("e", Role.MIXED, ("g0",), 7, 0, None, {})

@@ -7,6 +7,7 @@ import pytest
 from disagg_exporter.capacity import CapacityModel
 from disagg_exporter.capacity.engine import PageCapacity
 from disagg_exporter.model import (
+    SECOND_NS,
     CapacitySource,
     EnginePage,
     EngineState,
@@ -15,7 +16,6 @@ from disagg_exporter.model import (
     Role,
 )
 
-SECOND_NS = 1_000_000_000
 TARGET_SECONDS = 0.050
 
 

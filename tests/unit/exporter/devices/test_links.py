@@ -1,8 +1,7 @@
 from disagg_exporter.devices.links import LONGEST_NS, LinkBytes
-from disagg_exporter.model import Direction, LinkKind, LinkTraffic
+from disagg_exporter.model import SECOND_NS, Direction, LinkKind, LinkTraffic
 
 SENT = (LinkKind.PCIE, Direction.SENT)
-SECOND_NS = 1_000_000_000
 
 
 def test_a_rate_counts_for_the_time_since_the_previous_call() -> None:

@@ -1,6 +1,7 @@
 import pytest
 
 from disagg_exporter.model import (
+    SECOND_NS,
     EngineStatus,
     FrontCounts,
     Histogram,
@@ -13,8 +14,6 @@ from disagg_exporter.model import (
 )
 from disagg_exporter.serving.requests import KEPT_MODELS, ModelRequests
 from support.served import engine_status
-
-SECOND_NS = 1_000_000_000
 
 
 def waits(count: float) -> Histogram:

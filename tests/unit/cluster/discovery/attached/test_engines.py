@@ -31,6 +31,7 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.metrics.page_cache import PageCache
 from disagg_exporter.metrics.render import rows_of
 from disagg_exporter.model import (
+    SECOND_NS,
     CollectorStatus,
     Device,
     EnginePage,
@@ -44,7 +45,6 @@ from disagg_exporter.model import (
 from disagg_exporter.roles.command_line.spanning import EnginePart
 from disagg_exporter.roles.evidence.types import Confidence, Markers, Verdict
 
-SECOND_NS = 1_000_000_000
 GPU = Device("GPU-a", 0, "H100", "nvidia0")
 PREFILL = Verdict(Role.PREFILL, "vllm", Confidence.HIGH)
 DECODE = Verdict(Role.DECODE, "traffic", Confidence.LOW)

@@ -17,9 +17,9 @@ from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_state import PlannerState, planner_rows
 from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 from disagg_exporter.metrics.family import MetricRows
+from disagg_exporter.model import SECOND_NS
 from support.diagnosed import CLEAN, FOUND, NOW_SECONDS, SLOW_GPU, UNDECIDED, WELL
 
-SECOND_NS = 1_000_000_000
 EMPTY = PlannerState(None, 0)
 OF_SLOW = ("gpu-7", "prefill-1", "llama", "search", "prefill", "slow_gpu")
 OF_POOL = ("", "", "llama", "search", "decode", "demand_above_capacity")

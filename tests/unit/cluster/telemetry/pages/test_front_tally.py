@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 
 from disagg_cluster.telemetry.pages.front_tally import STALE_SECONDS, TURNS_SECONDS, FrontTally
 from disagg_exporter.engine_pages.fronts import MOST_MODELS, FrontPage
-from disagg_exporter.model import EnginePage, Histogram, RequestSource, ServingCounts, Total
-
-SECOND_NS = 1_000_000_000
+from disagg_exporter.model import (
+    SECOND_NS,
+    EnginePage,
+    Histogram,
+    RequestSource,
+    ServingCounts,
+    Total,
+)
 
 
 def page(ended: float = 0, failed: float = 0, *models: str) -> FrontPage:

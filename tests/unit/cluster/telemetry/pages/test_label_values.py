@@ -12,8 +12,8 @@ from disagg_cluster.telemetry.pages.label_values import (
     UNUSED_NS,
     LabelValues,
 )
+from disagg_exporter.model import SECOND_NS
 
-SECOND_NS = 1_000_000_000
 HOUR_SECONDS = 3600
 
 

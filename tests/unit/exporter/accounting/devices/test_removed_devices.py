@@ -7,6 +7,7 @@ from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.metrics.node_rows import write_node
 from disagg_exporter.model import (
     FORGOTTEN_MODEL,
+    SECOND_NS,
     Assignment,
     Device,
     DeviceReading,
@@ -16,7 +17,6 @@ from disagg_exporter.model import (
     Snapshot,
 )
 
-SECOND_NS = 1_000_000_000
 GPU = Device("GPU-a", 0, "H100", "nvidia0")
 
 

@@ -4,10 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from disagg_exporter.accounting.intervals.rules import SECOND_NS
 from disagg_exporter.accounting.intervals.timeline import WorkShares
 from disagg_exporter.accounting.timelines.recent_window import RecentWindow
-from disagg_exporter.model import Phase
+from disagg_exporter.model import SECOND_NS, Phase
 from support.plain_timeline import DECODE, DUMMY, PREFILL
 
 STEPS = st.lists(st.tuples(st.integers(0, SECOND_NS), st.integers(0, 3 * SECOND_NS)), min_size=1)

@@ -10,9 +10,15 @@ import pytest
 from disagg_exporter.attribution.pages.page_windows import PageWindows
 from disagg_exporter.attribution.pages.prefill_shares import Counts
 from disagg_exporter.attribution.pages.sources import role_window
-from disagg_exporter.model import EnginePage, Histogram, Method, Role, ServingCounts, Split
-
-SECOND_NS = 1_000_000_000
+from disagg_exporter.model import (
+    SECOND_NS,
+    EnginePage,
+    Histogram,
+    Method,
+    Role,
+    ServingCounts,
+    Split,
+)
 
 
 def _page(second: float, computed: float, generated: float, **told: Any) -> EnginePage:
