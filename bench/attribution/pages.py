@@ -11,9 +11,7 @@ from bench.attribution.engines import Seen
 
 from disagg_exporter.attribution.pages.page_windows import PageWindows
 from disagg_exporter.engine_pages.histograms import BETWEEN_TOKENS_BOUNDS_SECONDS
-from disagg_exporter.model import EnginePage, Histogram, Method, Role, ServingCounts
-
-_NS = 1_000_000_000
+from disagg_exporter.model import SECOND_NS, EnginePage, Histogram, Method, Role, ServingCounts
 
 
 class Stretch(NamedTuple):
@@ -62,13 +60,13 @@ class Pages:
                 yield Stretch(self._busy_seconds, window.prefill_share, self._true_seconds)
                 # Time without a window so far counts towards the next one, if it was not idle.
                 self._busy_seconds = self._true_seconds = 0.0
-            self._next_ns += _NS
+            self._next_ns += SECOND_NS
         self._work(end_ns - done_ns, seen.share)
         self._count(seen)
 
     def _work(self, length_ns: int, share: float) -> None:
-        self._busy_seconds += length_ns / _NS
-        self._true_seconds += length_ns / _NS * share
+        self._busy_seconds += length_ns / SECOND_NS
+        self._true_seconds += length_ns / SECOND_NS * share
 
     def _count(self, seen: Seen) -> None:
         written = seen.first_tokens + sum(seen.gaps_ns.values())
@@ -78,7 +76,7 @@ class Pages:
         self._steps += written > 0
         self._running = seen.step.running
         for gap_ns, times in seen.gaps_ns.items():
-            self._gaps[bisect_left(BETWEEN_TOKENS_BOUNDS_SECONDS, gap_ns / _NS)] += times
+            self._gaps[bisect_left(BETWEEN_TOKENS_BOUNDS_SECONDS, gap_ns / SECOND_NS)] += times
 
     def _page(self, t_ns: int) -> EnginePage:
         gaps = tuple(map(float, accumulate(self._gaps)))

@@ -20,12 +20,11 @@ from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutco
 from disagg_cluster.simulator.cluster.event_queue import RequestEnded
 from disagg_cluster.simulator.fault import Fault
 from disagg_cluster.simulator.simulation import Simulation
-from disagg_exporter.model import Role
+from disagg_exporter.model import SECOND_NS, Role
 
 ROUND_SECONDS = 15.0
 """From one diagnosis to the next."""
 WARM_SECONDS = 60.0
-_NS = 1_000_000_000
 _LEAST_COST = 0.05
 _LEAST_HURT_SECONDS = 60.0
 _PEER_FAMILIES = ("disagg_gpu_utilization_ratio", *FIRST_TOKEN_FAMILIES)
@@ -183,7 +182,7 @@ def _twin_waits(scenario: Scenario, *faults: Fault) -> Waits:
     twin = scenario.twin(*faults)
     ended = [
         event
-        for _, event in twin.events(round(scenario.end_seconds * _NS))
+        for _, event in twin.events(round(scenario.end_seconds * SECOND_NS))
         if isinstance(event, RequestEnded)
     ]
     return _waits(ended, twin)
@@ -197,7 +196,7 @@ def _waits(ended: Iterable[RequestEnded], simulation: Simulation) -> Waits:
     firsts += [(request, first_ns or now_ns) for request, first_ns in unfinished]
     arrived = np.array([request.arrived_ns for request, _ in firsts], float)
     waits = np.array([first_ns - request.arrived_ns for request, first_ns in firsts], float)
-    return Waits(arrived / _NS, waits / _NS)
+    return Waits(arrived / SECOND_NS, waits / SECOND_NS)
 
 
 def _cost(scenario: Scenario, met: Waits, usual: Waits) -> tuple[float, float]:

@@ -122,17 +122,18 @@ class Covered:
     phases: Mapping[str, float]
 
 
-def judge_coverage(
-    covered: Covered, *, least: float = 0.995, phase_error: float = 0.02
-) -> tuple[str, ...]:
+_LEAST_SHARE, _MOST_PHASE_ERROR = 0.995, 0.02
+
+
+def judge_coverage(covered: Covered) -> tuple[str, ...]:
     """Return which GPU-seconds are missing or attributed to the wrong phase."""
     bad: list[str] = []
     share = covered.reported / covered.wall if covered.wall else 0.0
-    if not least <= share <= 1 + (1 - least):
+    if not _LEAST_SHARE <= share <= 2 - _LEAST_SHARE:
         bad.append(f"{100 * share:.2f} % of GPU-seconds reported")
     for phase, truth in covered.engines.items():
         counted = covered.phases.get(phase, 0.0)
-        if truth > 0 and abs(counted / truth - 1) > phase_error:
+        if truth > 0 and abs(counted / truth - 1) > _MOST_PHASE_ERROR:
             off = 100 * (counted / truth - 1)
             bad.append(f"{phase}: {counted:.2f} s reported of {truth:.2f} s ({off:+.1f} %)")
     return tuple(bad)

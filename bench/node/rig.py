@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from bench.node.daemon import PROFILE
 
 from disagg_cluster.demo.nodefile import free_ports
 
@@ -75,7 +74,7 @@ def read_page(text: bytes) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def running_rig(folder: Path, profile: Path | None = None, *, flood: bool = False) -> Iterator[Rig]:
+def running_rig(folder: Path, *, flood: bool = False) -> Iterator[Rig]:
     """Run the node until the block ends; its engines are idle until `set_rate` is called.
 
     In a flood no engine bursts or is overlapped, and each has its own device: one of two MIG
@@ -85,16 +84,13 @@ def running_rig(folder: Path, profile: Path | None = None, *, flood: bool = Fals
     node_file, port = _node_file(folder, flood)
     _write_engine(folder)
     driver = {"LD_LIBRARY_PATH": str(library), "NVML_STUB_STATE": str(folder / "driver")}
-    variables = {
-        **os.environ,
-        **driver,
-        **({} if profile is None else {PROFILE: str(profile)}),
-    }
     stopping = threading.Event()
     moving = threading.Thread(target=_move, args=(state, stopping))
     with (folder / "daemon.log").open("wb") as log:
         argv = [sys.executable, "-m", "bench.node.daemon", str(node_file)]
-        process = subprocess.Popen(argv, env=variables, stdout=log, stderr=log, cwd=ROOT)
+        process = subprocess.Popen(
+            argv, env={**os.environ, **driver}, stdout=log, stderr=log, cwd=ROOT
+        )
         rig = Rig(folder, process.pid, f"http://127.0.0.1:{port}/metrics", driver, flood)
         rig.set_rate(0)
         moving.start()

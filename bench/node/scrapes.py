@@ -32,13 +32,12 @@ _PATIENCE_SECONDS = 30.0
 class Scraper:
     """One kept-open connection to an exporter."""
 
-    def __init__(self, address: str, headers: dict[str, str] = _HEADERS) -> None:
+    def __init__(self, address: str) -> None:
         self._connection = http.client.HTTPConnection(address, timeout=10)
-        self._headers = headers
 
     def scrape(self) -> bytes:
         """Scrape the page once; return the body as received."""
-        self._connection.request("GET", "/metrics", headers=self._headers)
+        self._connection.request("GET", "/metrics", headers=_HEADERS)
         answer = self._connection.getresponse()
         body = answer.read()
         if answer.status != http.client.OK:

@@ -15,13 +15,13 @@ from disagg_cluster.simulator.engine.hardware import Gpu, Model
 from disagg_cluster.simulator.engine.roofline import BatchWork, Price
 from disagg_cluster.simulator.load import Constant, Lengths, LoadOverTime, Mix, Trace
 from disagg_cluster.simulator.simulation import Simulation
-from disagg_exporter.model import Role
+from disagg_exporter.model import SECOND_NS, Role
 
-_NS = 1_000_000_000
 _QUIET = Reporting(
     single_steps=False, heartbeat_seconds=None, page_seconds=None, sweep_seconds=None
 )
 _STRIDE = 1.15
+_ROUNDS = 3
 _FAST = LinkSpec(bytes_per_second=1e15, latency_seconds=0.0)
 
 
@@ -56,15 +56,15 @@ def within_share(case: PoolCase, requests_per_second: float, seed: int) -> float
     # A request that has not ended long after its time is late.
     grace_seconds = warm_seconds + 3 * case.targets.ttft_seconds
     ended = within = 0
-    first_ns, last_ns = round(warm_seconds * _NS), round(span_seconds * _NS)
-    for _, event in simulation.events(round((span_seconds + grace_seconds) * _NS)):
+    first_ns, last_ns = round(warm_seconds * SECOND_NS), round(span_seconds * SECOND_NS)
+    for _, event in simulation.events(round((span_seconds + grace_seconds) * SECOND_NS)):
         if isinstance(event, RequestEnded) and first_ns <= event.request.arrived_ns < last_ns:
             ended += 1
             within += _within(case, event)
     return within / max(1, ended)
 
 
-def largest_load(case: PoolCase, guess: float, seeds: int = 4, rounds: int = 3) -> float:
+def largest_load(case: PoolCase, guess: float, seeds: int = 4) -> float:
     """Return the most requests a second at which the share holds, by bisection around a guess.
 
     The share is the mean over `seeds` seeds, the same at each load.
@@ -81,7 +81,7 @@ def largest_load(case: PoolCase, guess: float, seeds: int = 4, rounds: int = 3) 
     else:
         while not holds(low := low / _STRIDE):
             high = low
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if holds(middle) else (low, middle)
     return math.sqrt(low * high)
@@ -154,7 +154,7 @@ def _warm_seconds(case: PoolCase, requests_per_second: float) -> float:
 def _within(case: PoolCase, event: RequestEnded) -> bool:
     if event.failed or event.first_token_ns is None:
         return False
-    ttft_seconds = (event.first_token_ns - event.request.arrived_ns) / _NS
+    ttft_seconds = (event.first_token_ns - event.request.arrived_ns) / SECOND_NS
     gaps = max(1, event.request.output_tokens - 1)
-    itl_seconds = (event.ended_ns - event.first_token_ns) / _NS / gaps
+    itl_seconds = (event.ended_ns - event.first_token_ns) / SECOND_NS / gaps
     return ttft_seconds <= case.targets.ttft_seconds and itl_seconds <= case.targets.itl_seconds

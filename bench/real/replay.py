@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from disagg_cluster.simulator.engine.batch import Outcome, Sequence
-
-_NS = 1_000_000_000
+from disagg_exporter.model import SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ def replay(
 ) -> list[ServedRequest]:
     """Queue the requests at an engine at their times, and run it until all are served."""
     sequences = [
-        Sequence(number, each.prompt_tokens, each.output_tokens, round(each.queued_s * _NS))
+        Sequence(number, each.prompt_tokens, each.output_tokens, round(each.queued_s * SECOND_NS))
         for number, each in enumerate(real)
     ]
     to_come = iter(sequences)
@@ -63,7 +62,7 @@ def _served(sequences: list[Sequence]) -> Iterator[ServedRequest]:
         yield ServedRequest(
             each.prompt_tokens,
             each.written,
-            each.arrived_ns / _NS,
-            each.first_token_ns / _NS,
-            each.last_token_ns / _NS,
+            each.arrived_ns / SECOND_NS,
+            each.first_token_ns / SECOND_NS,
+            each.last_token_ns / SECOND_NS,
         )

@@ -26,10 +26,11 @@ NODES = 128
 SCRAPES, SCRAPE_SECONDS = 14, 30
 ROUND_SECONDS, SPEED = 15, 3
 WATCHED_SECONDS = 30
+_WARM_SECONDS, _LEAD_SECONDS = 40.0, 150
 COUNTERS = ("_total", "_bucket", "_count", "_sum")
 
 
-def demo_page(warm_seconds: float = 40.0) -> str:
+def demo_page() -> str:
     """Return the page of a simulated node of eight GPUs that has worked for a while."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -39,21 +40,21 @@ def demo_page(warm_seconds: float = 40.0) -> str:
     with subprocess.Popen([*argv, "--listen", listen], stdout=quiet, stderr=quiet) as demo:
         try:
             # Until the page has all rows of a node that has worked for a while.
-            time.sleep(warm_seconds)
+            time.sleep(_WARM_SECONDS)
             with urllib.request.urlopen(f"http://{listen}/metrics", timeout=30) as reply:
                 return str(reply.read(), "utf-8")
         finally:
             demo.terminate()
 
 
-def cost_ms(page: str, rules: dict[str, Path], lead_seconds: int = 150) -> dict[str, float]:
+def cost_ms(page: str, rules: dict[str, Path]) -> dict[str, float]:
     """Return the CPU milliseconds of a round of each folder of rules, on one history."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         files = [path for each in rules.values() for path in each.glob("*.yaml")]
         read = set(re.findall(r"\b(?:disagg|process)_[a-z0-9_]+", _text(files)))
         # Rules cannot record anything older than the history, so it ends as they start.
-        end = int(time.time()) + lead_seconds
+        end = int(time.time()) + _LEAD_SECONDS
         history = root / "history.om"
         with history.open("w") as out:
             out.writelines(_history(page, read, end))

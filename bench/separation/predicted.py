@@ -49,12 +49,10 @@ class Predictor:
     """Predicts gains from the mixed rows, by model, GPU, precision and backend.
 
     Args:
-        rows: Deployments; separate ones are ignored.
-        learn: Whether the mixed rows correct the tables.
+        rows: Deployments, which correct the tables; separate ones are ignored.
     """
 
-    def __init__(self, rows: Iterable[Deployment], *, learn: bool = True) -> None:
-        self._learn = learn
+    def __init__(self, rows: Iterable[Deployment]) -> None:
         self._rows: dict[tuple[str, str, str], dict[str, list[Deployment]]] = defaultdict(
             lambda: defaultdict(list)
         )
@@ -126,7 +124,7 @@ class Predictor:
                     steps[parallel] = KernelSteps(kind, backend, rows[0].quantization, parallel)
                 except LookupError:
                     continue
-            self._learned[key] = LearnedSteps(steps, rows if self._learn else ())
+            self._learned[key] = LearnedSteps(steps, rows)
         return self._learned[key]
 
 

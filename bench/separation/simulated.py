@@ -16,9 +16,8 @@ from disagg_cluster.simulator.cluster.network import LinkSpec, Policy
 from disagg_cluster.simulator.cluster.spec import ClusterSpec, EngineSpec, Reporting
 from disagg_cluster.simulator.load import Constant, Lengths, Mix
 from disagg_cluster.simulator.simulation import Simulation
-from disagg_exporter.model import Role
+from disagg_exporter.model import SECOND_NS, Role
 
-_NS = 1_000_000_000
 _QUIET = Reporting(
     single_steps=False, heartbeat_seconds=None, page_seconds=None, sweep_seconds=None
 )
@@ -130,10 +129,10 @@ class _Trial:
             seed=seed,
         )
         stay_seconds = targets.ttft_seconds + mix.output_tokens * targets.itl_seconds
-        first_ns = round(_WARM_STAYS * stay_seconds * _NS)
-        last_ns = first_ns + round(self.requests / requests_per_second * _NS)
+        first_ns = round(_WARM_STAYS * stay_seconds * SECOND_NS)
+        last_ns = first_ns + round(self.requests / requests_per_second * SECOND_NS)
         # Long outputs take many times the mean; a request that has not ended by then is late.
-        end_ns = last_ns + round(_GRACE_STAYS * stay_seconds * _NS)
+        end_ns = last_ns + round(_GRACE_STAYS * stay_seconds * SECOND_NS)
         outcome = _Outcome(targets)
         for _, event in simulation.events(end_ns):
             if not isinstance(event, RequestEnded):
@@ -170,8 +169,8 @@ class _Outcome:
             return
         ttft_ns = event.first_token_ns - request.arrived_ns
         itl_ns = (event.ended_ns - event.first_token_ns) / max(1, request.output_tokens - 1)
-        self.late_prompts += ttft_ns > targets.ttft_seconds * _NS
-        self.late_tokens += itl_ns > targets.itl_seconds * _NS
+        self.late_prompts += ttft_ns > targets.ttft_seconds * SECOND_NS
+        self.late_tokens += itl_ns > targets.itl_seconds * SECOND_NS
 
     @property
     def complete(self) -> bool:
