@@ -120,31 +120,22 @@ class LoadSource:
         Raises:
             PrometheusError: No answer, or a refusal.
         """
-        from disagg_cluster.planner.advice.cluster_engines import ClusterEngines, engines_of
-        from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
-        from disagg_cluster.planner.capacity.learned.shape_reader import read_shapes
+        from disagg_cluster.planner.advice.cluster_engines import ClusterEngines, read_engines
 
         if self.is_file:
             return ClusterEngines()
         with self._prometheus() as prometheus:
-            families = PrometheusCosts(prometheus, self.cluster).families(now_seconds)
-            return engines_of(
-                families, read_shapes(prometheus, families, self.cluster, now_seconds)
-            )
+            return read_engines(prometheus, self.cluster, now_seconds)[0]
 
     def engines_and_interference(self, now_seconds: float) -> tuple[ClusterEngines, Interference]:
         """The running engines and their mixed steps' cost in the last day; raises as `engines`."""
-        from disagg_cluster.planner.advice.cluster_engines import ClusterEngines, engines_of
+        from disagg_cluster.planner.advice.cluster_engines import ClusterEngines, read_engines
         from disagg_cluster.planner.advice.interference import read_interference
-        from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
-        from disagg_cluster.planner.capacity.learned.shape_reader import read_shapes
 
         if self.is_file:
             return ClusterEngines(), {}
         with self._prometheus() as prometheus:
-            families = PrometheusCosts(prometheus, self.cluster).families(now_seconds)
-            shapes = read_shapes(prometheus, families, self.cluster, now_seconds)
-            engines = engines_of(families, shapes)
+            engines, families = read_engines(prometheus, self.cluster, now_seconds)
             return engines, read_interference(prometheus, families, self.cluster, now_seconds)
 
     @contextmanager

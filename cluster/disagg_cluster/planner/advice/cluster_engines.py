@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts
 from disagg_cluster.planner.capacity.learned.cost_families import CostFamilies, CostKey
-from disagg_cluster.planner.capacity.learned.prometheus_costs import costs_of
+from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts, costs_of
 from disagg_cluster.planner.capacity.learned.request_shape import RequestShape
+from disagg_cluster.planner.capacity.learned.shape_reader import read_shapes
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.history.load_history import LoadKey
+from disagg_cluster.planner.history.range_reader import RangeQueries
 from disagg_cluster.planner.plan.model_demand import RunningEngines
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker, unseen_words
 from disagg_cluster.planner.settings.sections import ModelSection
@@ -80,6 +82,19 @@ class ClusterEngines:
             if isinstance(costs, UndecidedCapacity)
             and (key.model_name, key.engine_namespace) == (model_name, engine_namespace)
         )
+
+
+def read_engines(
+    prometheus: RangeQueries, cluster: str | None, now_seconds: float
+) -> tuple[ClusterEngines, CostFamilies]:
+    """The running engines with their request shapes, and the families that show them.
+
+    Raises:
+        PrometheusError: No answer in time, or a refusal.
+    """
+    families = PrometheusCosts(prometheus, cluster).families(now_seconds)
+    shapes = read_shapes(prometheus, families, cluster, now_seconds)
+    return engines_of(families, shapes), families
 
 
 def engines_of(

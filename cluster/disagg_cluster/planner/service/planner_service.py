@@ -17,9 +17,7 @@ from types import FrameType
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.service_manager import ServiceManager
 from disagg_cluster.nodefile.web.access import WebConfigWatch
-from disagg_cluster.planner.advice.cluster_engines import ClusterEngines, engines_of
-from disagg_cluster.planner.capacity.learned.prometheus_costs import PrometheusCosts
-from disagg_cluster.planner.capacity.learned.shape_reader import read_shapes
+from disagg_cluster.planner.advice.cluster_engines import read_engines
 from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
 from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
 from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
@@ -89,16 +87,9 @@ class PlannerService:
                 self._config.cluster,
             )
             diagnosing = self._diagnosing(prometheus)
-            costs = PrometheusCosts(prometheus, self._config.cluster)
-
-            def engines(now_seconds: float) -> ClusterEngines:
-                families = costs.families(now_seconds)
-                shapes = read_shapes(prometheus, families, self._config.cluster, now_seconds)
-                return engines_of(families, shapes)
-
             rounds = PlannerRounds(
                 history,
-                engines,
+                lambda now_seconds: read_engines(prometheus, self._config.cluster, now_seconds)[0],
                 self._config,
                 self._process.usage,
                 self._acting(),

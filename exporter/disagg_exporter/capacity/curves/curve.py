@@ -116,7 +116,8 @@ def _older(known: LearnedClass, age_ns: int) -> LearnedClass:
 CLASSES_A_DOUBLING = 4
 FORGET_NS = 6 * 3600 * SECOND_NS
 _LAST_CLASS = MOST_CLASSES - 1
-_MAD_TO_DEVIATION = 1.4826
+MAD_TO_DEVIATION = 1.4826
+"""A median absolute deviation of normal values, as their standard deviation."""
 
 
 class Point(NamedTuple):
@@ -219,6 +220,6 @@ def _point(samples: deque[StepSample]) -> Point:
         size=median(sizes),
         seconds=seconds,
         samples=len(samples),
-        scatter=_MAD_TO_DEVIATION * deviation / seconds,
+        scatter=MAD_TO_DEVIATION * deviation / seconds,
         full=sum(full),
     )

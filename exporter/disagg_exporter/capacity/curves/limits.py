@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -161,19 +161,26 @@ def _steepest(points: Sequence[Point], size: float) -> float:
 def growing(points: Sequence[Point]) -> list[Point]:
     """Return the closest points whose seconds never decrease.
 
-    Isotonic regression by pooling neighbours that are out of order (Ayer et al., 1955), weighted by
-    samples.
+    Points are weighted by their samples.
     """
-    pools: list[tuple[float, int, list[Point]]] = []
-    for point in points:
-        seconds, samples, pooled = point.seconds, point.samples, [point]
-        while pools and pools[-1][0] >= seconds:
-            before, weight, earlier = pools.pop()
-            seconds = (before * weight + seconds * samples) / (weight + samples)
-            samples += weight
-            pooled = earlier + pooled
-        pools.append((seconds, samples, pooled))
-    return [point._replace(seconds=seconds) for seconds, _, pool in pools for point in pool]
+    seconds = isotonic([(point.seconds, point.samples) for point in points])
+    return [point._replace(seconds=each) for point, each in zip(points, seconds, strict=True)]
+
+
+def isotonic(weighted: Iterable[tuple[float, int]]) -> list[float]:
+    """Return the nearest values that never fall, by the values and their weights.
+
+    Isotonic regression by pooling neighbours that are out of order (Ayer et al., 1955).
+    """
+    pools: list[tuple[float, int, int]] = []
+    for value, weight in weighted:
+        mean, count = value, 1
+        while pools and pools[-1][0] > mean:
+            before, heavier, several = pools.pop()
+            mean = (before * heavier + mean * weight) / (heavier + weight)
+            weight, count = weight + heavier, count + several
+        pools.append((mean, weight, count))
+    return [mean for mean, _, count in pools for _ in range(count)]
 
 
 def batch_curve(points: Sequence[Point], gap_seconds: float = 0.0) -> tuple[CurveSample, ...]:

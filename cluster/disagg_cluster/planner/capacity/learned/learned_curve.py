@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from disagg_cluster.planner.capacity.engine_costs import UnseenStepError
+from disagg_exporter.capacity.curves.curve import MAD_TO_DEVIATION
+from disagg_exporter.capacity.curves.limits import isotonic
 
 Points = Mapping[float, float]
 """Seconds of a step by its size; both are above 0."""
 
 REACH = 2.0
 """Step times are predicted up to this multiple of the largest observed size."""
-_MAD_TO_DEVIATION = 1.4826
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +74,10 @@ def pooled(curves: Sequence[Points]) -> LearnedCurve | None:
         medians.append(float(np.median(seconds)))
         if len(seconds) > 1:
             deviation = float(np.median(np.abs(seconds - medians[-1])))
-            spreads.append(_MAD_TO_DEVIATION * deviation / medians[-1])
+            spreads.append(MAD_TO_DEVIATION * deviation / medians[-1])
     return LearnedCurve(
         tuple(sizes),
-        tuple(_never_falling(medians)),
+        tuple(isotonic((each, 1) for each in medians)),
         float(np.mean(spreads)) if spreads else None,
         len(known),
     )
@@ -98,18 +99,6 @@ def extended(curve: Points, model: Points) -> Points:
         if not ends[0] <= size <= ends[1]
     }
     return {**curve, **further}
-
-
-def _never_falling(values: Sequence[float]) -> list[float]:
-    """The nearest values that never fall: falling neighbours become their mean (isotonic)."""
-    pools: list[tuple[float, int]] = []
-    for value in values:
-        mean, count = value, 1
-        while pools and pools[-1][0] > mean:
-            before, several = pools.pop()
-            mean, count = (before * several + mean * count) / (several + count), several + count
-        pools.append((mean, count))
-    return [mean for mean, count in pools for _ in range(count)]
 
 
 def _valid(curve: Points) -> dict[float, float]:

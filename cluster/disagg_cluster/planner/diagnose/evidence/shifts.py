@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_median, known_sum
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.history.load_series import quotient
+from disagg_exporter.capacity.curves.curve import MAD_TO_DEVIATION
 
 # Blocks are about this long, and at least two scrapes.
 _BLOCK_SECONDS = 15.0
@@ -24,7 +25,6 @@ _LEAST_BLOCK_BINS = 2
 _RECENT_BLOCKS = 2
 # Least blocks after a change point, and before it.
 LEAST_AFTER, LEAST_BEFORE = 2, 3
-_MAD_TO_DEVIATION = 1.4826
 # Lower bound of the standard deviation between blocks, however alike they were.
 _LEAST_DEVIATION = 0.02
 _PRIOR_BLOCKS = 6.0
@@ -261,7 +261,7 @@ def _all_but_one(count: int) -> NDArray[np.intp]:
 
 def _spread(values: Floats, middles: Floats) -> Floats:
     """Standard deviation between engines of a kind, shrunk to its prior while they are few."""
-    own = _MAD_TO_DEVIATION * np.nan_to_num(known_median(np.abs(values - middles[..., None])))
+    own = MAD_TO_DEVIATION * np.nan_to_num(known_median(np.abs(values - middles[..., None])))
     weight = np.maximum(np.isfinite(values).sum(axis=-1) - 1.0, 0.0)
     usual = _PRIOR_PEERS * _PEER_DEVIATION**2
     return np.asarray(np.sqrt((weight * own**2 + usual) / (weight + _PRIOR_PEERS)))
@@ -276,7 +276,7 @@ def _deviations(levels: Floats, by_chance: Floats | float, kinds: int) -> Floats
     levels = levels / (scale[:, None] if scale.ndim else scale)
     steps = np.abs(np.diff(levels, axis=1))
     counts = np.isfinite(steps).sum(axis=1).astype(np.float64)
-    own = _MAD_TO_DEVIATION / np.sqrt(2) * known_median(steps)
+    own = MAD_TO_DEVIATION / np.sqrt(2) * known_median(steps)
     usual = known_median(own.reshape(kinds, -1))
     prior = np.repeat(np.where(np.isfinite(usual), usual, 0.3), len(own) // kinds)
     own = np.where(np.isfinite(own), own, prior)
