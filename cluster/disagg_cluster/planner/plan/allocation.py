@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -57,18 +57,17 @@ def allocate(
         for index, top in enumerate(tops)
     ]
     order = _fill_order(requests, counts, tops)
-    low, high = 0, len(order)
-    # Find the longest part of the order, from its beginning, that fits.
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _exceeded_bound(requests, _with_portions(counts, order[:middle]), taken, bounds) is None:
-            low = middle
-        else:
-            high = middle - 1
-    counts = _with_portions(counts, order[:low])
+    least = counts
+
+    def fits(portions: int) -> bool:
+        given = _with_portions(least, order[:portions])
+        return _exceeded_bound(requests, given, taken, bounds) is None
+
+    portions = _most(0, len(order), fits)
+    counts = _with_portions(least, order[:portions])
     # The remainder may be enough for smaller engines.
     stuck: set[int] = set()
-    for index, engines in order[low:]:
+    for index, engines in order[portions:]:
         if index in stuck:
             continue
         more = [*counts[:index], counts[index] + engines, *counts[index + 1 :]]
@@ -165,13 +164,21 @@ def _reachable_top(
 
     If far more is requested than there is, not even one portion of it would fit.
     """
-    low, high = counts[index], top
-    if high - low <= _FINEST:
+    if top - counts[index] <= _FINEST:
         return top
+
+    def fits(engines: int) -> bool:
+        tried = [*counts[:index], engines, *counts[index + 1 :]]
+        return _exceeded_bound(requests, tried, taken, bounds) is None
+
+    return _most(counts[index], top, fits)
+
+
+def _most(low: int, high: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to `high` that fits, by bisection; `low` is taken to fit."""
     while low < high:
         middle = (low + high + 1) // 2
-        tried = [*counts[:index], middle, *counts[index + 1 :]]
-        if _exceeded_bound(requests, tried, taken, bounds) is None:
+        if fits(middle):
             low = middle
         else:
             high = middle - 1
