@@ -63,7 +63,7 @@ def put_engine(
     late = chance.random(len(target.times)) < 0.0005
     target.gauge("disagg_engine_up", who, (answers & ~late).astype(float), seen)
     _gpu(target, engine, busy, chance, seen)
-    _sums(target, engine, busy, asked, full, chance, seen)
+    _sums(target, engine, busy, full, chance, seen)
     _waits(target, engine, asked, chance, seen)
 
     phase = "decode" if role == "mixed" else role
@@ -140,7 +140,6 @@ def _sums(
     target: Target,
     engine: Engine,
     busy: Values,
-    asked: Values,
     full: float,
     chance: np.random.Generator,
     seen: Mask,

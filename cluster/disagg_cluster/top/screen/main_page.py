@@ -51,7 +51,7 @@ def main_page(
     models, planned = sections.models(view, width), sections.planned(view)
     troubles, events = sections.troubles(view), sections.events(view)
     nothing = sections.nothing_here(view)
-    head = sections.head(view, width, glyphs)
+    head = sections.head(view, width)
     parts = [
         _Part(head, min(len(head), 5)),
         _Part(
@@ -76,7 +76,7 @@ def main_page(
     sizes = _sizes(parts, height - 1)
     body = [line for part, size in zip(parts, sizes, strict=True) for line in _cut(part, size)]
     blank: list[Line] = [()] * max(0, height - 1 - len(body))
-    return [*body[: height - 1], *blank, sections.foot(view, controls, width, glyphs)]
+    return [*body[: height - 1], *blank, sections.foot(controls, width, glyphs)]
 
 
 # Priority of parts if lines are scarce: problems first, then the tables.

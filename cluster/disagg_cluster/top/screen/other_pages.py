@@ -52,9 +52,9 @@ class LogTail:
     why_not: str = ""
 
 
-def help_page(view: TerminalView, width: int, glyphs: Glyphs) -> list[Line]:
+def help_page(view: TerminalView, width: int) -> list[Line]:
     """The keys and the meaning of the columns."""
-    lines = sections.head(view, width, glyphs)[:1]
+    lines = sections.head(view, width)[:1]
     for text in _HELP.strip("\n").splitlines():
         lines += [(Span(part),) for part in textwrap.wrap(text, width) or [""]]
     return lines
@@ -62,7 +62,7 @@ def help_page(view: TerminalView, width: int, glyphs: Glyphs) -> list[Line]:
 
 def workers_page(view: TerminalView, width: int, glyphs: Glyphs) -> list[Line]:
     """All workers, problems and events."""
-    lines = sections.head(view, width, glyphs)[:1]
+    lines = sections.head(view, width)[:1]
     if view.workers:
         lines += table(worker_columns(view), view.workers, width, glyphs)
     else:
@@ -82,7 +82,7 @@ def engine_page(
     view: TerminalView, engine: LiveEngineRow | None, log: LogTail, width: int, glyphs: Glyphs
 ) -> list[Line]:
     """Everything about one engine."""
-    lines = sections.head(view, width, glyphs)[:1]
+    lines = sections.head(view, width)[:1]
     if engine is None:
         return [*lines, (Span("no engine is shown; esc goes back", "dim"),)]
     lines.append((Span(f"{engine.node}/{engine.engine}".lstrip("/"), "bold"),))
@@ -115,9 +115,7 @@ def engine_page(
     return lines
 
 
-def log_page(
-    view: TerminalView, engine: LiveEngineRow | None, log: LogTail, height: int | None
-) -> list[Line]:
+def log_page(engine: LiveEngineRow | None, log: LogTail, height: int | None) -> list[Line]:
     """The last lines of an engine's log."""
     name = engine.engine if engine is not None else "no engine"
     lines: list[Line] = [(Span(f"log of {name}", "title"),), *_log(log)]

@@ -43,14 +43,14 @@ def screen(
             lines = main_page(view, controls, width, height, glyphs)
             return [fitted(line, width, glyphs) for line in lines]
         case ScreenPage.HELP:
-            lines = help_page(view, width, glyphs)
+            lines = help_page(view, width)
         case ScreenPage.WORKERS:
             lines = workers_page(view, width, glyphs)
         case ScreenPage.ENGINE:
             lines = engine_page(view, selected_engine(view, controls), tail, width, glyphs)
         case ScreenPage.LOG:
-            lines = log_page(view, selected_engine(view, controls), tail, height)
+            lines = log_page(selected_engine(view, controls), tail, height)
     if height is not None:
         body: list[Line] = [*lines, *[()] * height][: height - 1]
-        lines = [*body, sections.foot(view, controls, width, glyphs)]
+        lines = [*body, sections.foot(controls, width, glyphs)]
     return [fitted(line, width, glyphs) for line in lines]

@@ -20,7 +20,7 @@ _KEYS = (
 )
 
 
-def head(view: TerminalView, width: int, glyphs: Glyphs) -> list[Line]:
+def head(view: TerminalView, width: int) -> list[Line]:
     """The title and time of the view, then links and notes."""
     left = [Span("disagg-node top", "title"), Span(f"  {view.title}", "bold")]
     if view.simulated:
@@ -71,7 +71,7 @@ def _links(view: TerminalView, width: int) -> Iterator[Line]:
         yield tuple(line)
 
 
-def foot(view: TerminalView, controls: Controls, width: int, glyphs: Glyphs) -> Line:
+def foot(controls: Controls, width: int, glyphs: Glyphs) -> Line:
     """Active key settings, and the available keys."""
     if controls.typing:
         return (Span("filter: ", "title"), Span(f"{controls.filter}_", "bold"))

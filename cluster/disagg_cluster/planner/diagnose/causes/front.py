@@ -55,7 +55,7 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
     router = router_waits(view)
     if router is None or not np.isfinite(router[-2:]).any():
         return
-    found = _standing_wait(view, router) or passing_queue(view, router)
+    found = _standing_wait(router) or passing_queue(view, router)
     if found is None or found.seconds < max(least_cost_seconds(view, found.usual), _LEAST_SECONDS):
         return
     is_floor = _is_floor(view, found) if found.is_floor is None else found.is_floor
@@ -96,7 +96,7 @@ def _other_of_both(view: ModelView, *, is_floor: bool, is_new: bool) -> Alternat
     return Alternative(other, "no metric shows how many requests wait before the engines")
 
 
-def _standing_wait(view: ModelView, router: Floats) -> FrontWait | None:
+def _standing_wait(router: Floats) -> FrontWait | None:
     """A wait before the engines that has lasted since its onset."""
     since, usual, z = _risen(router)
     known = router[since:][np.isfinite(router[since:])]

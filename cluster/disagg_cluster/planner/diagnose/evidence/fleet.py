@@ -98,7 +98,7 @@ def read_fleet(window: SeriesWindow) -> Fleet | None:
     batch = SampleBatch(grid)
     gpu_places, names = _gpus(window)
     row_of = {place: row for row, place in enumerate(gpu_places)}
-    engines = _engines(window, grid, row_of, names)
+    engines = _engines(window, row_of, names)
     places = [engine.place for engine in engines]
     readings = read_features(window, ENGINE_FEATURES, places, "engine", batch)
     gpus = read_features(window, GPU_FEATURES, gpu_places, "gpu", batch)
@@ -130,7 +130,6 @@ def _gpus(window: SeriesWindow) -> tuple[list[Place], dict[Place, str]]:
 
 def _engines(
     window: SeriesWindow,
-    grid: TimeGrid,
     row_of: Mapping[Place, int],
     gpu_names: Mapping[Place, str],
 ) -> list[FleetEngine]:
