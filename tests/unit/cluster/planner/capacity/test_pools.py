@@ -77,10 +77,21 @@ def test_capacity_utilization_and_batch_are_within_their_bounds(
 def test_an_engine_in_a_larger_pool_serves_no_less(
     role: str, mix: RequestMix, wanted: Targets, engines: int
 ) -> None:
+    # Arrivals more regular than chance are so for an engine alone, not for one of several.
+    mix = replace(mix, arrival_dispersion=max(1.0, mix.arrival_dispersion))
     few = requests_per_second(role, mix, wanted, engines)
     many = requests_per_second(role, mix, wanted, 2 * engines)
 
     assert many >= 2 * few * 0.99
+
+
+def test_regular_arrivals_are_not_regular_for_each_of_several_engines() -> None:
+    even = RequestMix(1.0, 2870, 1, arrival_dispersion=0, prompt_dispersion=0)
+    wanted = Targets(ttft_seconds=1.0, itl_seconds=0.5, attainment=0.9375)
+
+    alone, together = (requests_per_second("mixed", even, wanted, count) for count in (1, 2))
+
+    assert 0.95 * alone < together / 2 < alone
 
 
 def test_answers_of_one_or_two_tokens_meet_no_target_that_their_mean_misses() -> None:
