@@ -26,7 +26,7 @@ def is_wait_unknown(view: ModelView) -> bool:
 
 
 def missing_evidence(view: ModelView) -> list[str]:
-    """Names the evidence that is missing because nothing exports it."""
+    """Names the evidence that nothing exports, and what is left out as impossible."""
     found = [
         f"no {_roles(view, rows)} engine of it answers: they start, were ended or are down"
         for rows in _needed(view)
@@ -48,6 +48,10 @@ def missing_evidence(view: ModelView) -> list[str]:
         found.append("no decode engine counts KV transfers: whether they are slow is unknown")
     if not np.isfinite(view.blocks("step_seconds", view.entries)).any():
         found.append("no engine exports the seconds of its steps: whether they are slow is unknown")
+    rejected = view.changes.fleet.rejected
+    found += [
+        f"{count} samples, of any model, are left out: {why}" for why, count in rejected.items()
+    ]
     return found
 
 

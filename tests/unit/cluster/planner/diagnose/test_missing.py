@@ -167,3 +167,18 @@ def test_idle_engines_without_a_first_token_yet_hold_nothing_back() -> None:
 
     assert found.outcome is DiagnosisOutcome.NO_BOTTLENECK
     assert "times to first token of" not in "".join(found.missing)
+
+
+def test_what_is_left_out_as_impossible_is_named() -> None:
+    window = WindowMaker().make((*PREFILL, *DECODE))
+    usage = window.families["disagg_engine_kv_cache_usage_ratio"]
+    impossible = replace(usage[0], values=np.full(len(usage[0].values), -1.0))
+    families = {**window.families, "disagg_engine_kv_cache_usage_ratio": (impossible, *usage[1:])}
+
+    found = diagnosed(replace(window, families=families))
+
+    assert found.missing[-1] == (
+        f"{len(usage[0].values)} samples, of any model, are left out: "
+        "values that are negative, infinite or no number"
+    )
+    assert "left out" not in "".join(diagnosed(window).missing)
