@@ -79,7 +79,7 @@ def test_wasted_and_missing_gpus_are_those_of_the_chosen_namespace(tmp_path: Pat
         f'{short},{of}"a"}}': "1x40",
         f'{short},{of}"b"}}': "4x40",
     }
-    kind = '{role="decode",gpu_name="H",horizon="1h"}'
+    kind = '{role="decode",gpu_name="H",horizon="1h",order="decode b01"}'
 
     check(
         tmp_path,
