@@ -35,7 +35,9 @@ def main() -> int:
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     total: Found = {}
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for found in pool.map(partial(live, minutes=asked.minutes), range(asked.days)):
+        days = pool.map(partial(live, minutes=asked.minutes), range(asked.days))
+        for number, found in enumerate(days, 1):
+            sys.stderr.write(f"{number} of {asked.days} days\n")
             for name, outcome in found.items():
                 total[name] = total[name] + outcome if name in total else outcome
     best = best_of(total)
