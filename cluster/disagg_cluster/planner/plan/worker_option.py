@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -33,6 +34,7 @@ _MOST_ERROR = 0.5
 _LEAST_OF_RATE = 0.01
 # Steps of the length grid: down to four tenths of the length.
 _MOST_SHORTER = 4
+_MOST_KNOWN = 4096
 Counts = NDArray[np.int64]
 Indices = NDArray[np.intp]
 
@@ -115,6 +117,8 @@ class WorkerOption:
         self.gpus = costs.shape.gpus
         self._transfer_seconds = transfer_seconds
         self._curves: dict[RequestMix, EngineCurve | UndecidedCapacity] = {}
+        # Rounds a few minutes apart ask for the same mixes again and again.
+        self._known = lru_cache(_MOST_KNOWN)(self._on_grid)
 
     def curve(self, mix: RequestMix) -> EngineCurve | UndecidedCapacity:
         """The curve for a mix, between those for lengths on a coarse grid around its own.
@@ -124,6 +128,9 @@ class WorkerOption:
         if self.role is Role.PREFILL:
             # It does not depend on the length of outputs, and holds a context only briefly.
             mix = replace(mix, output_tokens=1.0, context_factor=1.0)
+        return self._known(mix)
+
+    def _on_grid(self, mix: RequestMix) -> EngineCurve | UndecidedCapacity:
         weights = grid_mixes(mix)
         nearest = self._cached(next(iter(weights)))
         if isinstance(nearest, UndecidedCapacity):
@@ -173,16 +180,12 @@ class WorkerOption:
             )
         counts = np.arange(1, _ENGINES[-1] + 1)
         rates = np.interp(np.log(counts), np.log(_ENGINES), each) * counts
-        contexts, token_seconds = self._token_seconds(mix, found[-1])
-        prompts, prompt_seconds = self._prompt_seconds(mix)
         return EngineCurve(
-            mix=mix,
-            bound=found[-1].bound,
-            rates=np.maximum.accumulate(rates),
-            prompts=prompts,
-            prompt_seconds=prompt_seconds,
-            contexts=contexts,
-            token_seconds=token_seconds,
+            mix,
+            found[-1].bound,
+            np.maximum.accumulate(rates),
+            *self._prompt_seconds(mix),
+            *self._token_seconds(mix, found[-1]),
         )
 
     def _prompt_seconds(self, mix: RequestMix) -> tuple[Floats, Floats]:
