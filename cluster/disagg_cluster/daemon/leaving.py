@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from disagg_cluster.config import Attach
+from disagg_cluster.host.counted import counted
 from disagg_cluster.host.spans import duration_text
 from disagg_exporter.landing.problems import waiting_text
 from disagg_exporter.landing.served import totals_of, users_arrivals
@@ -121,7 +122,7 @@ def summary_text(first: Snapshot, last: Snapshot) -> str:
     if prefill + decode >= _LEAST_GPU_SECONDS and decode > 0:
         parts.append(f"P:D {prefill / decode:.2f}")
     if (requests := _arrived(first, last)) is not None:
-        parts.append(f"{requests:.0f} requests")
+        parts.append(counted(round(requests), "request"))
     if (joules := _joules(last)) is not None:
         watt_hours = max(0.0, joules - (_joules(first) or 0.0)) / _JOULES_PER_WATT_HOUR
         parts.append(f"{watt_hours:.1f} Wh")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from disagg_cluster.host.columns import columns
+from disagg_cluster.host.counted import counted
 from disagg_cluster.tune.decode_tuning import ContextTuning, DecodeTuning
 from disagg_cluster.tune.prefill_prober import TimeSource
 from disagg_cluster.tune.prefill_tuning import LengthTuning, PrefillTuning
@@ -157,7 +158,7 @@ def _batch_row(context: ContextTuning) -> tuple[str, ...]:
     crowded = context.crowded_at
     return (
         str(context.context_tokens),
-        "none" if known.requests is None else f"{known.requests} requests",
+        "none" if known.requests is None else counted(known.requests, "request"),
         "-" if known.quick is None else str(known.quick),
         "-" if known.slow is None else str(known.slow),
         "-" if crowded is None else f"{crowded} at most",

@@ -60,7 +60,7 @@ def _lines(model: ModelRebalance, limits: RebalanceLimits, mode: RebalanceMode) 
 def _worker(worker: PoolWorker) -> str:
     text = escaped(f"{worker.worker} on {worker.node}")
     if worker.requests is not None:
-        text += f" ({worker.requests:.0f} requests)"
+        text += f" ({counted(round(worker.requests), 'request')})"
     return text if worker.supervised else f"{text}, which no daemon of ours started,"
 
 
