@@ -141,7 +141,13 @@ def main() -> int:
     """Convert one recording and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.simulator.gpu_steps")
     parser.add_argument("folder", type=Path, help="what bench.gpu_steps wrote, of the whole sweep")
-    sys.stdout.write(convert_folder(parser.parse_args().folder))
+    folder = parser.parse_args().folder
+    try:
+        sys.stdout.write(convert_folder(folder))
+    except OSError as error:
+        parser.error(f"{folder} holds no recording of bench.gpu_steps: {error}")
+    except (KeyError, ValueError, TypeError) as error:
+        parser.error(f"{folder} holds no whole sweep (steps and pasts that are missing: {error})")
     return 0
 
 
