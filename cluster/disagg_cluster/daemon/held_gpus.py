@@ -10,8 +10,6 @@ from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.supervisor.ownership.run_folders import Unrecorded, unrecorded
 from disagg_exporter.model import Device
 
-_STANDIN = "disagg_cluster.demo.standin"
-
 
 def gpus_held(folder: RunFolder, devices: Sequence[Device]) -> dict[str, str]:
     """By GPU, the worker that is still running there without a daemon.
@@ -35,9 +33,11 @@ def _started_with(found: Unrecorded, devices: Sequence[Device]) -> tuple[str, ..
     # Imported only where there is such a process: most starts do without.
     from disagg_cluster.discovery.finders.processes import visible_gpus
     from disagg_cluster.host.processes.process_table import environment
+    from disagg_cluster.launch.command import STANDIN
 
     name = "CUDA_VISIBLE_DEVICES"
     text = environment(found.pid, (name,)).get(name)
-    if _STANDIN in found.argv:
+    if STANDIN in found.argv:
+        # Simulated GPUs are no CUDA devices.
         text = next((value for option, value in pairwise(found.argv) if option == "--gpus"), text)
     return visible_gpus(text, devices, contained=False)

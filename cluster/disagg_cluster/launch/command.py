@@ -18,6 +18,8 @@ from disagg_cluster.launch.sglang_command import sglang_argv, sglang_variables
 from disagg_cluster.lifecycle.state import LaunchCommand
 from disagg_exporter.model import Device, Role
 
+STANDIN = "disagg_cluster.demo.standin"
+"""The module of stand-in engines."""
 _PLUGIN_NAME = "disagg_steps"
 """The entry point by which an engine finds our plugin (also in `VLLM_PLUGINS`)."""
 
@@ -199,7 +201,7 @@ def _kv_transfer_json(kv_transfer: KvTransfer, role: Role) -> str:
 
 
 def _standin_argv(worker: Worker, placement: Placement, sim_folder: Path) -> tuple[str, ...]:
-    argv = [sys.executable, "-m", "disagg_cluster.demo.standin", "--name", worker.name]
+    argv = [sys.executable, "-m", STANDIN, "--name", worker.name]
     argv += ["--role", worker.role.value, "--model", worker.model_name]
     argv += ["--host", worker.host, "--port", str(worker.port)]
     simulated = [device.index for device in placement.devices if not device.is_pseudo]
