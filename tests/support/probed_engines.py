@@ -24,7 +24,9 @@ class FakeEngine:
 
     `first_alone`: as in vLLM, a request that arrives while idle starts a step alone, during which
     the others of the same call arrive. `requests` is the limit of running requests, `vocabulary`
-    the number of token ids, `running` the requests of other clients.
+    the number of token ids, `running` the requests of other clients. `schedules_ahead`: a step is
+    scheduled, with which the time of its requests begins, while the one before runs, as by vLLM
+    with async scheduling.
     """
 
     price: Callable[[int], float]
@@ -34,6 +36,7 @@ class FakeEngine:
     requests: int = 256
     vocabulary: int = 128_000
     running: int = 0
+    schedules_ahead: bool = False
     now: float = 0.0
     sent: list[Prompt] = field(default_factory=list)
     hung_up: int = 0
@@ -87,6 +90,8 @@ class FakeEngine:
     ) -> Generator[WrittenToken]:
         room, computed, ended = self.step_tokens, 0, []
         unfinished = [n for n in left if written[n] < max_tokens]
+        for number in left if self.schedules_ahead else ():
+            began.setdefault(number, self.now)
         for number in unfinished[: min(batch, self.requests)]:
             began.setdefault(number, self.now)
             tokens = min(left[number], room) if left[number] else min(1, room)

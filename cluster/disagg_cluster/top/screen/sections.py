@@ -101,8 +101,9 @@ def users(view: TerminalView) -> list[Line]:
         return []
     # In a young view, as with --once, they are of a moment, unlike the minute in the head.
     seconds = view.rates_seconds
-    young = seconds is not None and seconds < _FEW_RATES_SECONDS
-    over = f"over {window(seconds)}: " if young and seconds is not None else ""
+    over = ""
+    if seconds is not None and seconds < _FEW_RATES_SECONDS:
+        over = f"over {window(seconds)}: "
     return [(Span("users   ", "dim"), Span(over + ", ".join(parts)))]
 
 

@@ -103,27 +103,11 @@ def test_foreign_requests_prevent_a_probe_unless_live_is_allowed() -> None:
     assert prober(engine, live=True).probe(StepShape(1, 64)) is not None
 
 
-class AsyncEngine(FakeEngine):
-    """Schedules the second step while the first runs, as vLLM with async scheduling."""
-
-    def _step(
-        self,
-        left: dict[int, int],
-        written: dict[int, int],
-        began: dict[int, float],
-        batch: int,
-        max_tokens: int,
-    ) -> Generator[WrittenToken]:
-        for number in left:
-            began.setdefault(number, self.now)
-        yield from super()._step(left, written, began, batch, max_tokens)
-
-
 @pytest.mark.parametrize("shape", [StepShape(1, 640), StepShape(2, 512), StepShape(8, 512)])
 def test_a_step_that_was_scheduled_during_the_one_ahead_does_not_contain_it(
     shape: StepShape,
 ) -> None:
-    probe = prober(AsyncEngine(affine(0.01, 1e-4))).probe(shape)
+    probe = prober(FakeEngine(affine(0.01, 1e-4), schedules_ahead=True)).probe(shape)
 
     assert probe is not None
     assert probe.seconds == pytest.approx([0.01 + 1e-4 * shape.size] * LEAST_SAMPLES)
