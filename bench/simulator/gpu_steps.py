@@ -104,6 +104,9 @@ def _prompts_alone(steps: Sequence[WatchedStep]) -> dict[tuple[int, int], float]
     for step in _sweep(steps):
         if step.context_requests == 1 and not step.generation_requests:
             found[step.context_tokens, step.context_past_tokens].append(step.step_us - HOST_US)
+    for chunk, past in product(CHUNKS, PASTS):
+        if (chunk, past) not in found:
+            raise KeyError(f"a prompt's {chunk} tokens after {past}")
     return {size: min(all_us) for size, all_us in found.items()}
 
 
@@ -114,6 +117,8 @@ def _line(steps: Sequence[WatchedStep], writers: int) -> tuple[float, float]:
         for step in _sweep(steps)
         if step.generation_requests == writers and not step.context_tokens
     ]
+    if not decode:
+        raise KeyError(f"{writers} requests that decode")
     slope, start = np.polyfit(*zip(*decode, strict=True), 1)
     return float(start), float(slope)
 
@@ -146,8 +151,8 @@ def main() -> int:
         sys.stdout.write(convert_folder(folder))
     except OSError as error:
         parser.error(f"{folder} holds no recording of bench.gpu_steps: {error}")
-    except (KeyError, ValueError, TypeError) as error:
-        parser.error(f"{folder} holds no whole sweep (steps and pasts that are missing: {error})")
+    except KeyError as error:
+        parser.error(f"{folder} holds no whole sweep, without steps of {error.args[0]}")
     return 0
 
 
