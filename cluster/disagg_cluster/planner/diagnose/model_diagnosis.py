@@ -37,6 +37,9 @@ from disagg_exporter.model import Role
 
 # Causes this significant are named at this part of the least cost: their cost is about to grow.
 _SURE, _OF_SURE = 8.0, 0.5
+# That these happen may be sure. What they cost follows from waits: very long prompts come by
+# chance, and requests that go to one engine wait less at the others.
+_COST_FROM_WAITS = frozenset({Cause.GIANTS, Cause.ROUTING})
 # Strengths beyond it do not raise the confidence.
 _STRONG = 12.0
 # Unexplained waits leave a diagnosis undecided from this part of the target on.
@@ -141,8 +144,7 @@ def _findings(
         own = float(cost.max(initial=0.0))
         # Routers keep requests away from impaired engines, and they wait at others.
         usual_weights = np.maximum(weights, _weights_before(view, each.onset_block))
-        # That very long prompts arrived may be sure; the wait that they caused is not.
-        sure = each.strength >= _SURE and each.cause is not Cause.GIANTS
+        sure = each.strength >= _SURE and each.cause not in _COST_FROM_WAITS
         at_stake = float((cost * usual_weights).sum()) if sure else total
         if at_stake < _OF_SURE * least:
             continue

@@ -22,7 +22,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
     suspicion_at,
     with_alternative,
 )
-from disagg_cluster.planner.diagnose.causes.waits import Waits
+from disagg_cluster.planner.diagnose.causes.waits import Waits, mean_wait
 from disagg_cluster.planner.diagnose.causes.work_factors import (
     WORK_FACTORS,
     WorkFactor,
@@ -133,6 +133,9 @@ def _grown(
         numbers = numbers[grown.z[numbers] > 0]
     if not len(numbers):
         return
+    onset = int(grown.onset[numbers].min())
+    if factor.cause is Cause.ROUTING:
+        cost = _net_of_relief(view, waits, cost, onset)
     if factor.cause is Cause.GIANTS:
         numbers = np.arange(len(waits.rows))
     elif factor.cause is not Cause.ROUTING:
@@ -149,11 +152,25 @@ def _grown(
         cost,
         cause=factor.cause,
         strength=float(grown.z.max()) if is_giants else joint_strength(grown.z[numbers]),
-        onset_block=int(grown.onset[numbers].min()),
+        onset_block=onset,
         evidence=(Evidence(factor.name, ratio, 1.0, "ratio", factor.text.format(ratio)),),
         advice=ActionAdvice(factor.remedy),
         alternative=few_or_long(view, waits.rows, work.is_longer, factor.cause),
     )
+
+
+def _net_of_relief(view: ModelView, waits: Waits, cost: Floats, onset_block: int) -> Floats:
+    """A cost at some engines less what waits have become shorter at the others, in proportion.
+
+    A request that is given to one engine is one fewer elsewhere.
+    """
+    since = np.full(len(waits.rows), onset_block, dtype=np.intp)
+    before = mean_wait(view, waits.rows, since, is_after=False)
+    after = mean_wait(view, waits.rows, since, is_after=True)
+    shorter = np.where(cost > 0, 0.0, np.nan_to_num(before - after))
+    gross = float((cost * waits.weights).sum())
+    relief = float((shorter * waits.weights).sum())
+    return cost * (1.0 - np.clip(relief / gross, 0.0, 1.0)) if gross > 0 else cost
 
 
 def _all_if_alike(view: ModelView, waits: Waits, numbers: Rows, name: str) -> Rows:

@@ -94,15 +94,15 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     change, hinted_z = change_since(changed.levels, shift.deviation, since)
     hurt = (hinted < blocks) & (hinted_z >= _HINTED_Z) & (change >= _LEAST_CHANGE)
     # After a change of limits all requests since count, in bursts and between.
-    mean_since = _mean_wait(view, rows, since, is_after=True)
-    mean_before = _mean_wait(view, rows, since, is_after=False)
+    mean_since = mean_wait(view, rows, since, is_after=True)
+    mean_before = mean_wait(view, rows, since, is_after=False)
     with np.errstate(invalid="ignore"):
         hurt |= (limited < blocks) & (mean_since >= np.exp(_LEAST_CHANGE) * mean_before)
     now = np.where((limited < blocks) & ~longer, np.fmax(now, mean_since), now)
     hurt &= ~longer
     longer = longer | hurt
     split = np.where(longer, since, blocks - LEAST_AFTER)
-    before = _mean_wait(view, rows, split, is_after=False)
+    before = mean_wait(view, rows, split, is_after=False)
     # An engine with a past and a queue that hardly drains is judged by the queue.
     served, arrived = view.recent("first_tokens", rows), view.recent("arrivals", rows)
     jammed = np.nan_to_num(served) < _JAMMED * np.nan_to_num(arrived)
@@ -204,7 +204,7 @@ def _highest_before(levels: Floats, onset: Rows) -> Floats:
     return np.asarray(ranked[np.arange(len(levels)), rank])
 
 
-def _mean_wait(view: ModelView, rows: Rows, onset: Rows, *, is_after: bool) -> Floats:
+def mean_wait(view: ModelView, rows: Rows, onset: Rows, *, is_after: bool) -> Floats:
     """The mean wait of all requests before a block, or since; NaN without any."""
     numbers = np.arange(view.blocks("arrivals", rows).shape[1])
     chosen = (numbers >= onset[:, None]) if is_after else (numbers < onset[:, None])

@@ -37,6 +37,17 @@ def one_of_three(**then: object) -> tuple[Line, ...]:
     return (changed(PREFILL[0], **then), *PREFILL[1:], *DECODE)
 
 
+def favoured(usual_seconds: float, wait_seconds: float, beside_seconds: float) -> tuple[Line, ...]:
+    """Three fifths of the requests come to one of three engines, and waits change."""
+    first, *others = (replace(line, wait_seconds=usual_seconds) for line in PREFILL)
+    beside = {"requests": 1.2, "wait_seconds": beside_seconds}
+    return (
+        replace(first, then={"requests": 3.6, "wait_seconds": wait_seconds}),
+        *(replace(line, then=beside) for line in others),
+        *DECODE,
+    )
+
+
 def test_unchanged_engines_have_no_bottleneck() -> None:
     (found,), _ = diagnose(WindowMaker().make((*PREFILL, *DECODE)), TARGETS)
 
@@ -160,16 +171,24 @@ def test_an_engine_slow_only_minutes_after_its_start_is_not_a_cold_start() -> No
 
 
 def test_an_engine_with_more_than_its_share_of_requests_is_a_routing_problem() -> None:
-    lines = (
-        changed(PREFILL[0], requests=3.6),
-        *(replace(line, then={"requests": 1.2}) for line in PREFILL[1:]),
-        *DECODE,
-    )
-
-    (found,) = named(*lines)
+    (found,) = named(*favoured(0.4, 1.6, 0.4))
 
     assert (found.cause, engines(found)) == (Cause.ROUTING, ["p0"])
     assert found.remedy.kind is RemedyKind.ROUTE_AWAY
+
+
+def test_unbalanced_routing_costs_less_where_waits_become_shorter_beside_it() -> None:
+    (gross,) = named(*favoured(0.8, 1.1, 0.8))
+    (net,) = named(*favoured(0.8, 1.1, 0.74))
+
+    assert gross.ttft_cost_seconds == pytest.approx(0.6 * 0.3, rel=0.05)
+    assert net.ttft_cost_seconds == pytest.approx(0.6 * 0.3 - 0.4 * 0.06, rel=0.05)
+
+
+def test_sure_but_cheap_unbalanced_routing_is_not_found() -> None:
+    """Waits are longer by three quarters of the least cost, which suffices for slow steps."""
+    assert causes(*favoured(0.4, 0.525, 0.4)) == []
+    assert causes(*favoured(0.4, 0.6, 0.4)) == [Cause.ROUTING]
 
 
 def test_engines_that_get_more_requests_because_a_peer_is_slow_are_not_named() -> None:
