@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from disagg_cluster.telemetry.snapshot import LastSweep
@@ -14,9 +14,11 @@ from disagg_exporter.accounting import Ledger
 from disagg_exporter.collectors import CollectorHealth
 from disagg_exporter.devices.sampler import Sampler
 from disagg_exporter.devices.source import DeviceSource
-from disagg_exporter.model import DeviceSweep
+from disagg_exporter.model import DeviceFailure, DeviceSweep
 
 _MOST_WAITING = 600
+_SILENT_FAILURES = 3
+"""A second of ingests: a device that answers every other time fills no log."""
 
 _log = logging.getLogger("disagg_node")
 
@@ -37,6 +39,13 @@ class DeviceWatch:
         self._ledger = ledger
         self._last_sweep = LastSweep(source.name)
         self._health = CollectorHealth(source.name, _log, recovered="devices are read again")
+        self._unread = CollectorHealth(
+            source.name,
+            _log,
+            failing="not read: ",
+            recovered="all devices are read again",
+            silent_failures=_SILENT_FAILURES,
+        )
         self._sampler: Sampler | None = None
         self._interval_seconds: float | None = None
         # A loop that hangs for a minute loses the oldest: sweeps that old cannot be attributed.
@@ -66,6 +75,8 @@ class DeviceWatch:
                 success_timestamp_seconds=before if sweep.failures else wall_seconds,
             )
             self._ledger.read(sweep)
+            if not self._waiting:
+                self._unread.report(_reasons(sweep.failures))
 
     @contextlib.contextmanager
     def running(self, interval_seconds: float) -> Iterator[None]:
@@ -92,3 +103,11 @@ class DeviceWatch:
 
     def _queue(self, sweep: DeviceSweep, duration_seconds: float) -> None:
         self._waiting.append((sweep, duration_seconds, time.time()))
+
+
+def _reasons(failures: Iterable[DeviceFailure]) -> dict[str, str]:
+    """Return why devices are not read, for the log: each reason with its devices."""
+    devices: dict[str, list[str]] = {}
+    for failure in failures:
+        devices.setdefault(failure.why, []).append(failure.gpu)
+    return {why: f"{', '.join(gpus)}: {why}" for why, gpus in devices.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from disagg_cluster.telemetry.device_watch import DeviceWatch
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices.source import NoDevices
-from disagg_exporter.model import DeviceSweep
+from disagg_exporter.model import DeviceFailure, DeviceSweep
+from support.running_node import wait_for
 
 
 class EndsItsThread(NoDevices):
@@ -26,6 +28,35 @@ class EndsItsThread(NoDevices):
             raise SystemExit
         self.swept_again.set()
         return super().sweep(now_ns)
+
+
+class LosesDevices(NoDevices):
+    """Devices of which the named ones cannot be read."""
+
+    lost: tuple[str, ...] = ()
+
+    def sweep(self, now_ns: int) -> DeviceSweep:
+        failures = (DeviceFailure(gpu, "GPU is lost") for gpu in self.lost)
+        return DeviceSweep(now_ns, failures=tuple(failures))
+
+
+def test_the_log_says_once_why_which_devices_are_not_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "disagg_node")
+    source = LosesDevices()
+    source.lost = ("GPU-a", "GPU-b")
+    watch = DeviceWatch(source, Ledger())
+
+    def logged(text: str) -> bool:
+        watch.ingest()
+        return text in caplog.text
+
+    with watch.running(0.01):
+        wait_for(lambda: logged("cpu: not read: GPU-a, GPU-b: GPU is lost"), "the loss", 20)
+        source.lost = ()
+        wait_for(lambda: logged("cpu: all devices are read again"), "the return", 20)
+    assert caplog.text.count("GPU is lost") == 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
