@@ -35,7 +35,7 @@ _LOST_BY = {
     ),
     "kube_api": (
         "the API server does not list the pods of this node",
-        "bind the ClusterRole that may get, list and watch pods (docs/attach.md)",
+        "bind the ClusterRole that may list and watch pods (docs/kubernetes-engines.md)",
     ),
     "kubelet": (
         "the kubelet does not report which container holds which GPU",
