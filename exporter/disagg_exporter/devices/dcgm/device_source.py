@@ -30,6 +30,11 @@ _HELD_SCRAPES = 3
 _AGAIN_NS = 10_000_000_000
 _WAY_OUT = "check `dcgm.url` (its page is at /metrics there), or set `devices: nvml`"
 
+_OTHER_NODE = (
+    "the page of dcgm-exporter shows other GPUs only, as that of another node does: `dcgm.url` "
+    "must always lead to this node's exporter (a Service: with internalTrafficPolicy: Local)"
+)
+
 _log = logging.getLogger("disagg_node")
 
 
@@ -121,6 +126,8 @@ class DcgmDevices:
         why = "it is no longer on the page of dcgm-exporter"
         if away:
             why = self._health.why or "dcgm-exporter does not answer"
+        elif known and known.keys().isdisjoint(device.gpu for device in self._inventory):
+            why = _OTHER_NODE
         failures = tuple(
             DeviceFailure(device.gpu, why) for device in self._inventory if device.gpu not in known
         )

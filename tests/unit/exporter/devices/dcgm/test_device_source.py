@@ -256,6 +256,19 @@ def test_a_gpu_that_leaves_the_page_fails_alone() -> None:
     assert [failure.gpu for failure in sweep.failures] == [GPU_1]
 
 
+def test_a_page_of_other_gpus_only_is_taken_for_that_of_another_node() -> None:
+    """A Service without internalTrafficPolicy: Local answers from any node."""
+    exporter = Exporter()
+    exporter.open(interval_seconds=10.0)
+
+    exporter.page = WHOLE.replace(b"GPU-aaaa", b"GPU-bbbb")
+    sweep = exporter.sweep(6 * SECOND)
+
+    assert sweep.readings == ()
+    assert [failure.gpu for failure in sweep.failures] == [GPU_0, GPU_1]
+    assert all("internalTrafficPolicy: Local" in failure.why for failure in sweep.failures)
+
+
 def test_the_last_values_hold_while_a_page_is_slow_and_then_are_absent() -> None:
     exporter = Exporter()
     exporter.open(interval_seconds=10.0)
