@@ -55,7 +55,7 @@ def generated() -> dict[str, str]:
         **{f"files/rules/{name}.yaml": _rules_text(groups) for name, groups in rules.items()},
         **{f"files/dashboards/{path.name}": _compact(_read(path)) for path in dashboards},
         "values.yaml": values,
-        "values.schema.json": _schema(_read(CHART / "values.schema.json"), known),
+        "values.schema.json": _schema(_read(CHART / "values.schema.json"), known, values),
         "README.md": _with_table(_read(CHART / "README.md"), values),
     }
 
@@ -111,7 +111,7 @@ def _linked(value: Value) -> Value:
     return replace(value, comment=f"[runbook](../../docs/runbooks/{alert}.md)")
 
 
-def _schema(schema: str, known: Mapping[str, Alert]) -> str:
+def _schema(schema: str, known: Mapping[str, Alert], values: str) -> str:
     """Return the schema of values with generated parts: alerts, buckets, node and planner file.
 
     It is of draft 7, the last that Helm before 3.18 understands.
@@ -130,7 +130,36 @@ def _schema(schema: str, known: Mapping[str, Alert]) -> str:
         "additionalProperties": False,
         "properties": {name: _alert_schema(alert) for name, alert in known.items()},
     }
+    _require_defaults(root, yaml.load(values, yaml.CSafeLoader))
     return json.dumps(root, indent=2, ensure_ascii=False) + "\n"
+
+
+def _require_defaults(schema: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Require each value that has a default and without which the templates cannot do.
+
+    `null` takes a default away, and `helm upgrade --reuse-values` knows none that is newer than the
+    release: both are then refused by the name of the value. Lists, and maps with keys of the user,
+    may be taken away: they are empty then.
+    """
+    required = []
+    for key, below in schema["properties"].items():
+        if key in defaults and below.get("additionalProperties") is False:
+            _require_defaults(below, defaults[key])
+            required.append(key)
+        elif key in defaults and not _may_be_missing(below):
+            required.append(key)
+    schema["required"] = required
+
+
+def _may_be_missing(schema: Mapping[str, Any]) -> bool:
+    if "minProperties" in schema:
+        return False
+    return "$ref" in schema or not {"object", "array", "null"}.isdisjoint(_types(schema))
+
+
+def _types(schema: Mapping[str, Any]) -> list[str]:
+    types = schema.get("type", [])
+    return [types] if isinstance(types, str) else types
 
 
 def _definitions(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:

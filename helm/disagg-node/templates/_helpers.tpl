@@ -63,7 +63,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $root.Values.cluster }}
 {{- $_ := set $ours "cluster" $root.Values.cluster }}
 {{- end }}
-{{- $file := mergeOverwrite (deepCopy (last .)) $ours }}
+{{- $file := mergeOverwrite (deepCopy (last . | default dict)) $ours }}
 {{- range $page, $url := $root.Values.links }}
 {{- if $url }}
 {{- $file = merge $file (dict "links" (dict $page $url)) }}

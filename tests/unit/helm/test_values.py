@@ -184,6 +184,23 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         planner(models=[{"workers": [{"gpu_name": "NVIDIA H200"}]}]),
         "at '/planner/config/models/0/workers/0': missing property 'role'",
     ),
+    "a default taken away": (
+        {"scrape": {"interval": None}},
+        "/scrape.*missing property 'interval'",
+    ),
+    "a section taken away": ({"image": None}, "missing property 'image'"),
+    "an alert newer than the values in use": (
+        {"alerts": {"DisaggNodeDown": None}},
+        "/alerts.*missing property 'DisaggNodeDown'",
+    ),
+    "a threshold newer than the values in use": (
+        {"alerts": {"DisaggWatermarkLag": {"threshold": None}}},
+        "/alerts/DisaggWatermarkLag.*missing property 'threshold'",
+    ),
+    "no label by which dashboards are chosen": (
+        {"dashboards": {"labels": None}},
+        "/dashboards.*missing property 'labels'",
+    ),
     "two workers on one port": (
         launch(
             groups={"a": {"gpus": 8, "nodeFile": {"workers": [WORKER, WORKER | {"name": "b"}]}}}
@@ -309,6 +326,17 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         groups={"a": one_worker({"deadlines": {"drain_seconds": 3600, "stop_seconds": 30}})},
         terminationGracePeriodSeconds=3630,
     ),
+    "lists and maps taken away": {
+        "extraEnv": None,
+        "tolerations": None,
+        "nodeSelector": None,
+        "podAnnotations": None,
+        "attach": {"nodeFile": None, "resources": None, "podSecurityContext": None},
+        "podMonitor": {"enabled": True, "labels": None},
+        "prometheusRule": {"enabled": True, "alertLabels": None, "alertAnnotations": None},
+    },
+    "maps of launch taken away": launch(resources=None, podSecurityContext=None)
+    | {"nodeSelector": None},
     "groups apart by one label of several": launch(
         groups={
             "a": GROUP | {"nodeSelector": {"gpu": "h100", "zone": "east"}},
