@@ -1,22 +1,24 @@
 {{- define "disagg-node.name" -}}
-{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimAll "-" }}
 {{- end }}
 
-{{- /* Short enough for a group's name behind it: an object's name may have 63 letters. */}}
+{{- /* Short enough for a group's name behind it: an object's name may have 63 letters. A release may
+       have dots in its name, and a Service may not. */}}
 {{- define "disagg-node.fullname" -}}
 {{- $name := include "disagg-node.name" . }}
+{{- $release := .Release.Name | replace "." "-" }}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 32 | trimSuffix "-" }}
-{{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 32 | trimSuffix "-" }}
+{{- .Values.fullnameOverride | trunc 32 | trimAll "-" }}
+{{- else if contains $name $release }}
+{{- $release | trunc 32 | trimAll "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 32 | trimSuffix "-" }}
+{{- printf "%s-%s" $release $name | trunc 32 | trimAll "-" }}
 {{- end }}
 {{- end }}
 
 {{- define "disagg-node.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "disagg-node.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "disagg-node.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "disagg-node.labels" -}}
@@ -169,7 +171,7 @@ basicAuth:
 {{- /* The planner is no node: another name, so that nothing that chooses nodes chooses it. */}}
 {{- define "disagg-node.plannerSelector" -}}
 app.kubernetes.io/name: disagg-planner
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "disagg-node.plannerLabels" -}}

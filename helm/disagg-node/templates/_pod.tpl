@@ -10,17 +10,17 @@ labels:
 {{- end }}
 
 {{- define "disagg-node.placement" -}}
-serviceAccountName: {{ include "disagg-node.serviceAccountName" . }}
+serviceAccountName: {{ include "disagg-node.serviceAccountName" . | quote }}
 automountServiceAccountToken: {{ include "disagg-node.usesApi" . | eq "true" }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- if .Values.hostNetwork }}
 hostNetwork: true
@@ -166,10 +166,10 @@ timeoutSeconds: 5
   {{- if and $.Values.web.tlsSecret (not $.Values.web.existingSecret) }}
   projected:
     sources:
-      - secret: {name: {{ . }}}
-      - secret: {name: {{ $.Values.web.tlsSecret }}}
+      - secret: {name: {{ . | quote }}}
+      - secret: {name: {{ $.Values.web.tlsSecret | quote }}}
   {{- else }}
-  secret: {secretName: {{ . }}}
+  secret: {secretName: {{ . | quote }}}
   {{- end }}
 {{- end }}
 {{- end }}
@@ -184,16 +184,16 @@ timeoutSeconds: 5
     sources:
       - configMap: {name: {{ include "disagg-node.fullname" $ }}-control}
       - secret:
-          name: {{ .tlsSecret }}
+          name: {{ .tlsSecret | quote }}
           items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
       {{- with .clientCaSecret }}
       - secret:
-          name: {{ . }}
+          name: {{ . | quote }}
           items: [{key: ca.crt, path: client-ca.crt}]
       {{- end }}
       {{- with .tokenSecret }}
       - secret:
-          name: {{ . }}
+          name: {{ . | quote }}
           items: [{key: token, path: token}]
       {{- end }}
 {{- end }}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import copy
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -81,6 +83,32 @@ def test_names_are_short_enough_and_nothing_is_rendered_twice(case: str) -> None
     names = [(m["kind"], m["metadata"]["name"]) for m in manifests]
     assert len(set(names)) == len(names)
     assert all(len(name) <= 63 for _, name in names)
+
+
+@pytest.mark.parametrize("release", ["2026.1", "a--" + "-" * 29 + "b", "r" * 31 + ".b"])
+def test_names_of_any_release_are_those_of_a_service(release: str) -> None:
+    """A release may have dots in its name, and be cut off before any letter."""
+    [name] = [m["metadata"]["name"] for m in render({}, release) if m["kind"] == "Service"]
+
+    assert re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", name)
+
+
+@pytest.mark.parametrize("case", ["operator", "launch-eight-gpus"])
+def test_labels_stay_text_whatever_they_look_like(case: str) -> None:
+    """YAML reads some names of releases and groups as numbers or truth values."""
+    values = copy.deepcopy(values_of(case))
+    if case in LAUNCH:
+        values["launch"]["groups"] = {"8": values["launch"]["groups"]["h100"]}
+
+    for manifest in render(values, "1e3"):
+        assert manifest["metadata"]["labels"]["app.kubernetes.io/instance"] == "1e3"
+        validate_labels(manifest)
+
+
+def validate_labels(manifest: Manifest) -> None:
+    template = manifest.get("spec", {}).get("template", {"metadata": {}})
+    for metadata in (manifest["metadata"], template["metadata"]):
+        assert all(isinstance(value, str) for value in metadata.get("labels", {}).values())
 
 
 @every_case

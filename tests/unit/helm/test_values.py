@@ -201,6 +201,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"dashboards": {"labels": None}},
         "/dashboards.*missing property 'labels'",
     ),
+    "a name as no object may have": ({"fullnameOverride": "GPU_seconds"}, "/fullnameOverride"),
+    "a name that no Service may have": ({"nameOverride": "gpu.seconds"}, "/nameOverride"),
     "two workers on one port": (
         launch(
             groups={"a": {"gpus": 8, "nodeFile": {"workers": [WORKER, WORKER | {"name": "b"}]}}}
