@@ -58,6 +58,24 @@ affinity:
   valueFrom: {fieldRef: {fieldPath: status.hostIP}}
 {{- end }}
 
+{{- /* The variables of a container; the user's take the place of ours of the same name, as a name may
+       be there once. Takes (root, ours). */}}
+{{- define "disagg-node.env" -}}
+{{- $extra := (first .).Values.extraEnv | default list }}
+{{- $env := list }}
+{{- range concat (include "disagg-node.where" (first .) | fromYamlArray) (last .) }}
+{{- $ours := . }}
+{{- $taken := false }}
+{{- range $extra }}
+{{- $taken = or $taken (eq .name $ours.name) }}
+{{- end }}
+{{- if not $taken }}
+{{- $env = append $env $ours }}
+{{- end }}
+{{- end }}
+{{- concat $env $extra | toYaml }}
+{{- end }}
+
 {{- /* A ConfigMap is the same on all nodes: what differs is put into a copy of the node file. Takes
        (root, the node file); says nothing where nothing differs. */}}
 {{- define "disagg-node.fillIn" -}}

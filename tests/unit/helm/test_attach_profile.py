@@ -65,6 +65,20 @@ def test_attach_reads_a_dcgm_exporter_where_one_is_named() -> None:
     assert "dcgm" not in yaml.safe_load(plain)
 
 
+@pytest.mark.parametrize(
+    ("case", "name"), [("attach-default", "NVIDIA_VISIBLE_DEVICES"), ("launch-pools", "HF_HOME")]
+)
+def test_a_variable_of_the_user_replaces_that_of_the_chart(case: str, name: str) -> None:
+    """A server-side apply refuses a name that is there twice."""
+    values = values_of(case) | {"extraEnv": [{"name": name, "value": "own"}]}
+
+    for pod in pods(render(values)).values():
+        [container] = pod["containers"]
+        assert [each["value"] for each in container["env"] if each["name"] == name] == ["own"]
+        names = [each["name"] for each in container["env"]]
+        assert len(set(names)) == len(names)
+
+
 def test_links_in_the_values_are_in_the_node_file() -> None:
     links = {"grafana": "https://grafana.example.com"}
     [text] = node_files(render({"links": links})).values()
