@@ -68,3 +68,15 @@ def test_launch_starts_the_engines_of_its_node_file_and_ends_them_with_the_pod(
         pod.wait_for_probes()
         wait_for(lambda: ready in (pod.get("/metrics", "http") or ""), "the engine")
     assert process.returncode == 0
+
+
+def test_the_planners_pod_is_ready_before_its_prometheus_has_any_load(tmp_path: Path) -> None:
+    """An installation that waits for its pods would otherwise wait for users' requests."""
+    config = {"prometheus": {"url": f"http://127.0.0.1:{free_port()}"}}
+    pod = Pod({"planner": {"enabled": True, "config": config}}, tmp_path, is_planner=True)
+
+    with pod.running() as process:
+        pod.wait_for_probes()
+        page = pod.get("/metrics", "http")
+    assert "disagg_planner_build_info" in (page or "")
+    assert process.returncode == 0

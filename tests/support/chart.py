@@ -116,6 +116,16 @@ def node_file_maps(manifests: list[Manifest]) -> dict[str, Manifest]:
     }
 
 
+def planner_file(manifests: list[Manifest]) -> str:
+    """Return the planner file that the planner's pod gets."""
+    [text] = [
+        manifest["data"]["planner.yaml"]
+        for manifest in manifests
+        if manifest["kind"] == "ConfigMap" and "planner.yaml" in manifest["data"]
+    ]
+    return str(text)
+
+
 def pod_of(case: str) -> dict[str, Any]:
     """Return the pod spec of the only DaemonSet of a value set."""
     [pod] = pods(render(values_of(case))).values()
@@ -124,7 +134,7 @@ def pod_of(case: str) -> dict[str, Any]:
 
 def env_of(container: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables of a container; empty for a value from elsewhere."""
-    return {variable["name"]: variable.get("value", "") for variable in container["env"]}
+    return {variable["name"]: variable.get("value", "") for variable in container.get("env", ())}
 
 
 def validate(manifest: Manifest, version: str) -> None:

@@ -15,12 +15,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from support.chart import env_of, node_files, pods, render
+from support.chart import env_of, node_files, one, planner_file, pods, render
 from support.children import free_port
 from support.running_node import wait_for
 
 NODE = "gpu-node-7"
 NO_CAPABILITY = {"drop": ["ALL"]}
+_FOLDERS = ("/etc/disagg-node", "/etc/disagg-planner", "/etc/disagg-web", "/run/disagg-node")
 PROGRAM = Path(sys.executable).with_name("disagg-node")
 
 
@@ -33,17 +34,27 @@ class Pod:
         values: The chart's values.
         folder: Replaces `/`.
         secrets: Files of Secrets that are not part of the chart, by their path in the pod.
+        is_planner: Whether it is the planner's pod instead.
     """
 
     def __init__(
-        self, values: Mapping[str, Any], folder: Path, secrets: Mapping[str, bytes] | None = None
+        self,
+        values: Mapping[str, Any],
+        folder: Path,
+        secrets: Mapping[str, bytes] | None = None,
+        *,
+        is_planner: bool = False,
     ) -> None:
         self._folder = folder
         self.port = free_port()
-        manifests = render({**values, "port": self.port, "dashboards": {"enabled": False}})
+        port = {"planner": {**values["planner"], "port": self.port}} if is_planner else {}
+        manifests = render({**values, "port": self.port, "dashboards": {"enabled": False}, **port})
         [(name, pod)] = pods(manifests).items()
-        [self.container] = pod["containers"]
         files = {"/etc/disagg-node/node.yaml": node_files(manifests)[name].encode()}
+        if is_planner:
+            pod = one(manifests, "Deployment")["spec"]["template"]["spec"]
+            files = {"/etc/disagg-planner/planner.yaml": planner_file(manifests).encode()}
+        [self.container] = pod["containers"]
         for manifest in manifests:
             if manifest["kind"] == "Secret":
                 for key, text in manifest["stringData"].items():
@@ -108,7 +119,7 @@ class Pod:
                 wait_for(lambda probe=probe: self.probed(probe), f"the {kind}", 60)  # type: ignore[misc]
 
     def _here(self, text: str) -> str:
-        for path in ("/etc/disagg-node", "/etc/disagg-web", "/run/disagg-node"):
+        for path in _FOLDERS:
             text = text.replace(path, f"{self._folder}{path}")
         if text.startswith("/etc/"):
             return f"{self._folder}{text}"

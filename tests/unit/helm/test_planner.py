@@ -74,11 +74,26 @@ def test_all_files_of_the_planner_are_mounted() -> None:
     [container] = pod["containers"]
 
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
-    assert mounted == {"/etc/disagg-planner", "/etc/disagg-prometheus", "/etc/disagg-web"}
+    of_chart = {"/etc/disagg-planner", "/etc/disagg-prometheus", "/etc/disagg-web"}
+    assert mounted == {*of_chart, "/etc/disagg-profiles"}
     assert {each["name"] for each in container["volumeMounts"]} == {
         each["name"] for each in pod["volumes"]
     }
     assert container["args"] == ["planner", "--config=/etc/disagg-planner/planner.yaml"]
+
+
+def test_the_planner_is_ready_before_the_cluster_had_a_load() -> None:
+    """Its /readyz is 503 until then: an installation that waits for it would never end."""
+    [container] = named("Deployment", web={}, scrape={})["spec"]["template"]["spec"]["containers"]
+
+    assert container["readinessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_annotations_of_the_planner_replace_the_common_ones() -> None:
+    annotations = named("Deployment")["spec"]["template"]["metadata"]["annotations"]
+
+    assert annotations["prometheus.io/scrape"] == "true"
+    assert annotations["prometheus.io/port"] == "9848"
 
 
 def test_the_planner_has_no_unneeded_rights() -> None:

@@ -184,6 +184,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         planner(models=[{"workers": [{"gpu_name": "NVIDIA H200"}]}]),
         "at '/planner/config/models/0/workers/0': missing property 'role'",
     ),
+    "a lock for planners of one machine": (
+        planner(lock_file="/run/disagg-planner/lock"),
+        "planner.config.lock_file: leave it out",
+    ),
+    "a planner that is to move engines of other machines": (
+        planner(rebalance={"mode": "act", "run_dir": "/run/disagg-node"}),
+        "planner.config.rebalance.mode: act asks a daemon on the planner's own machine",
+    ),
     "a default taken away": (
         {"scrape": {"interval": None}},
         "/scrape.*missing property 'interval'",
