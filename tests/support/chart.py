@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,12 @@ Manifest = dict[str, Any]
 @functools.cache
 def _chart() -> Chart:
     return Chart.load(CHART)
+
+
+def documented_blocks(page: str) -> list[str]:
+    """Return the YAML blocks of a page of docs/."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"^```yaml\n(.+?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def values_of(case: str) -> dict[str, Any]:

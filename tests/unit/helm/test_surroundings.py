@@ -16,8 +16,12 @@ from support.chart import (
     CHART,
     LAUNCH,
     OF_THE_OPERATOR,
+    VERSIONS,
+    Manifest,
+    documented_blocks,
     one,
     render,
+    validate,
     values_of,
 )
 
@@ -35,10 +39,44 @@ def test_the_network_policy_admits_the_named_peers() -> None:
     values = values_of("network-policy")["networkPolicy"]
 
     spec = one(render({"networkPolicy": values}), "NetworkPolicy")["spec"]
-    assert spec["policyTypes"] == ["Ingress"]
     metrics, extra = spec["ingress"]
     assert metrics == {"ports": [{"port": "metrics", "protocol": "TCP"}], "from": values["from"]}
     assert extra == values["extraIngress"][0]
+
+
+def test_the_network_policies_allow_the_given_egress() -> None:
+    values = values_of("network-policy")
+
+    def egress(manifests: list[Manifest]) -> dict[str, tuple[list[str], object]]:
+        return {
+            each["metadata"]["name"]: (each["spec"]["policyTypes"], each["spec"].get("egress"))
+            for each in manifests
+            if each["kind"] == "NetworkPolicy"
+        }
+
+    both = ["Ingress", "Egress"]
+    assert egress(render(values)) == {
+        "rel-disagg-node": (both, values["networkPolicy"]["egress"]),
+        "rel-disagg-node-planner": (both, values["networkPolicy"]["plannerEgress"]),
+    }
+    open_out = values | {"networkPolicy": {"enabled": True}}
+    assert egress(render(open_out)) == {
+        "rel-disagg-node": (["Ingress"], None),
+        "rel-disagg-node-planner": (["Ingress"], None),
+    }
+
+
+def test_the_documented_policy_admits_the_namespace_of_the_install_command() -> None:
+    [text] = [block for block in documented_blocks("kubernetes.md") if "apiVersion" in block]
+    policy = yaml.safe_load(text)
+
+    for version in VERSIONS:
+        validate(policy | {"metadata": policy["metadata"] | {"namespace": "engines"}}, version)
+    [rule] = policy["spec"]["ingress"]
+    [peer] = rule["from"]
+    [name] = peer["namespaceSelector"]["matchLabels"].values()
+    commands = (CHART.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    assert f"helm install disagg-node helm/disagg-node -n {name}" in commands
 
 
 @pytest.mark.parametrize("case", [ATTACH[0], LAUNCH[0]])

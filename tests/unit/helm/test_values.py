@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,15 +12,11 @@ from helm.generator.chart import generated
 from helm.generator.values_table import Value, documented, table
 from helm_python import HelmError
 
-from support.chart import CHART, defaults, render
+from support.chart import CHART, defaults, documented_blocks, render
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 WORKER = {"name": "a", "role": "prefill", "gpus": 1, "model": "m", "port": 8100}
-DOCUMENTED = re.findall(
-    r"^```yaml\n(.+?)^```$",
-    (CHART.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8"),
-    re.MULTILINE | re.DOTALL,
-)
+DOCUMENTED = [block for block in documented_blocks("kubernetes.md") if "apiVersion" not in block]
 GROUP = {"gpus": 8, "nodeFile": {"workers": [WORKER]}}
 
 
