@@ -79,6 +79,16 @@ def test_the_documented_policy_admits_the_namespace_of_the_install_command() -> 
     assert f"helm install disagg-node helm/disagg-node -n {name}" in commands
 
 
+@pytest.mark.parametrize("case", ["names", "planner", "launch-eight-gpus"])
+def test_common_labels_are_on_every_object_and_choose_none(case: str) -> None:
+    label = {"cost-center": "4711"}
+    manifests = render(values_of(case) | {"commonLabels": label})
+
+    assert all(label.items() <= each["metadata"]["labels"].items() for each in manifests)
+    specs = [each.get("spec", {}) for each in manifests]
+    assert "cost-center" not in json.dumps([spec.get("selector") for spec in specs])
+
+
 @pytest.mark.parametrize("case", [ATTACH[0], LAUNCH[0]])
 def test_pages_are_served_over_both_ipv4_and_ipv6(case: str) -> None:
     """A pod may have an address of either kind alone: 0.0.0.0 is none in a cluster of IPv6."""

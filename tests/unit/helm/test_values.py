@@ -206,6 +206,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a name as no object may have": ({"fullnameOverride": "GPU_seconds"}, "/fullnameOverride"),
     "a name that no Service may have": ({"nameOverride": "gpu.seconds"}, "/nameOverride"),
+    "a label by which the pods are chosen": (
+        {"podLabels": {"app.kubernetes.io/component": "monitoring"}},
+        "app.kubernetes.io/component",
+    ),
+    "a label by which Helm knows its objects": (
+        {"commonLabels": {"app.kubernetes.io/managed-by": "us"}},
+        "app.kubernetes.io/managed-by",
+    ),
     "two workers on one port": (
         launch(
             groups={"a": {"gpus": 8, "nodeFile": {"workers": [WORKER, WORKER | {"name": "b"}]}}}
@@ -332,6 +340,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         terminationGracePeriodSeconds=3630,
     ),
     "lists and maps taken away": {
+        "commonLabels": None,
         "extraEnv": None,
         "tolerations": None,
         "nodeSelector": None,
