@@ -86,7 +86,11 @@ def test_a_changed_node_file_is_a_new_config_map_and_the_old_one_is_kept() -> No
 
     assert before["metadata"]["name"] != after["metadata"]["name"]
     assert after["immutable"] is True
-    assert after["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert after["metadata"]["annotations"] == {
+        "helm.sh/resource-policy": "keep",
+        "argocd.argoproj.io/sync-options": "Prune=false",
+        "argocd.argoproj.io/compare-options": "IgnoreExtraneous",
+    }
 
 
 @pytest.mark.parametrize(
