@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,8 +123,8 @@ def _schema(schema: str, known: Mapping[str, Alert], values: str) -> str:
     }
     root["properties"]["planner"]["properties"]["config"] = {"$ref": "#/$defs/PlannerFile"}
     targets = root["properties"]["prometheusRule"]["properties"]["targets"]["properties"]
-    targets["firstToken"] = {"enum": [str(bound) for bound in WHOLE_BOUNDS_SECONDS]}
-    targets["betweenTokens"] = {"enum": [str(bound) for bound in BETWEEN_TOKENS_BOUNDS_SECONDS]}
+    targets["firstToken"] = _bucket_schema(WHOLE_BOUNDS_SECONDS)
+    targets["betweenTokens"] = _bucket_schema(BETWEEN_TOKENS_BOUNDS_SECONDS)
     root["properties"]["alerts"] = {
         "type": "object",
         "additionalProperties": False,
@@ -166,6 +166,11 @@ def _definitions(name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a file as a definition of that name, beside those of its sections."""
     whole = {key: value for key, value in schema.items() if key not in ("$defs", "$schema")}
     return {**schema["$defs"], name: whole}
+
+
+def _bucket_schema(bounds: Sequence[float]) -> dict[str, Any]:
+    """Accept a bound as the text of its label `le`, or as the number that one would write."""
+    return {"anyOf": [{"enum": [str(bound) for bound in bounds]}, {"enum": list(bounds)}]}
 
 
 def _alert_schema(alert: Alert) -> dict[str, Any]:

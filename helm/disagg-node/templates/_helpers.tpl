@@ -198,6 +198,12 @@ relabelings:
 {{- end }}
 {{- end }}
 
+{{- /* The label `le` of a bound in seconds, which may be given as a number: 1 is 1.0 there. */}}
+{{- define "disagg-node.bucket" -}}
+{{- $text := toString . }}
+{{- ternary $text (printf "%s.0" $text) (contains "." $text) }}
+{{- end }}
+
 {{- /* A duration such as 1m30s in milliseconds. */}}
 {{- define "disagg-node.milliseconds" -}}
 {{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 }}

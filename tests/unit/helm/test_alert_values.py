@@ -136,7 +136,9 @@ def test_no_placeholder_is_left_in_a_rule() -> None:
     [
         ("firstToken", "1.0", 'request_time_to_first_token_seconds_bucket:rate5m{le="1.0"}'),
         ("firstToken", "1.0", 'engine_time_to_first_token_seconds_bucket{le="1.0"}'),
+        ("firstToken", 10.0, 'request_time_to_first_token_seconds_bucket:rate5m{le="10.0"}'),
         ("betweenTokens", "0.1", 'inter_token_latency_seconds_bucket{le="0.1"}'),
+        ("betweenTokens", 0.025, 'inter_token_latency_seconds_bucket{le="0.025"}'),
         ("slowShare", 0.01, " / 0.01 > "),
     ],
 )

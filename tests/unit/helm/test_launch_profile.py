@@ -127,6 +127,19 @@ def test_pod_settings_of_a_group_override_the_common_ones() -> None:
     assert [each["limits"] for each in asked] == [{"nvidia.com/gpu": 4}] * 2
 
 
+def test_a_group_may_name_its_own_resource_for_gpus() -> None:
+    """Such as the MIG instances of one node group beside the whole GPUs of another."""
+    values = copy.deepcopy(values_of("launch-pools"))
+    values["launch"]["groups"]["decode"]["gpuResource"] = "nvidia.com/mig-3g.40gb"
+
+    found = pods(render(values))
+    limits = {name: pod["containers"][0]["resources"]["limits"] for name, pod in found.items()}
+    assert limits == {
+        "rel-disagg-node-prefill": {"nvidia.com/gpu": 8, "rdma/ib": 8},
+        "rel-disagg-node-decode": {"nvidia.com/mig-3g.40gb": 8, "rdma/ib": 8},
+    }
+
+
 @pytest.mark.parametrize("case", LAUNCH)
 def test_launch_pods_request_cpu_and_memory(case: str) -> None:
     for pod in pods(render(values_of(case))).values():
