@@ -79,6 +79,30 @@ def test_the_documented_policy_admits_the_namespace_of_the_install_command() -> 
     assert f"helm install disagg-node helm/disagg-node -n {name}" in commands
 
 
+@pytest.mark.parametrize("case", ["planner", "launch-strict"])
+def test_the_documented_scrape_jobs_keep_the_pages_of_the_charts_pods(case: str) -> None:
+    """Prometheus' pod discovery shows each port of a container as a target."""
+    [block] = [b for b in documented_blocks("prometheus.md") if "kubernetes_sd_configs" in b]
+    jobs = yaml.safe_load(block)["scrape_configs"]
+    meta = "__meta_kubernetes_pod_"
+    of_target = [f"{meta}label_app_kubernetes_io_name", f"{meta}container_port_name"]
+
+    workloads = [m for m in render(values_of(case)) if m["kind"] in ("DaemonSet", "Deployment")]
+    assert workloads
+    for workload in workloads:
+        pod = workload["spec"]["template"]
+        app = pod["metadata"]["labels"]["app.kubernetes.io/name"]
+        kept = []
+        for job in jobs:
+            keep = job["relabel_configs"][0]
+            assert (keep["source_labels"], keep["action"]) == (of_target, "keep")
+            for port in pod["spec"]["containers"][0]["ports"]:
+                if re.fullmatch(keep["regex"], f"{app};{port['name']}"):
+                    kept.append((job["job_name"], port["name"]))
+        is_planner = workload["kind"] == "Deployment"
+        assert kept == [("disagg-planner" if is_planner else "disagg-node", "metrics")]
+
+
 @pytest.mark.parametrize("case", ["names", "planner", "launch-eight-gpus"])
 def test_common_labels_are_on_every_object_and_choose_none(case: str) -> None:
     label = {"cost-center": "4711"}
