@@ -147,7 +147,8 @@ class ProcessFinder:
             gpus = tuple(dict.fromkeys(held))
         if not gpus:
             visible = kept.get(_VISIBLE)
-            contained = _CONTAINER.search(groups) is not None
+            # From inside a pod, another's control group is `/../../podUID/…` under cgroupfs.
+            contained = pod is not None or _CONTAINER.search(groups) is not None
             said = visible_gpus(visible, self._devices, contained=contained)
             gpus = tuple(gpu for gpu in said if gpu not in settled) or gpus
         return Observation(

@@ -334,6 +334,26 @@ def test_cuda_visible_devices_is_read_as_cuda_reads_it(
     assert visible_gpus(text, DEVICES, contained=contained) == expected
 
 
+@pytest.mark.parametrize(
+    ("control_group", "gpus"),
+    [
+        ("0::/user.slice/session-1.scope", ("GPU-11",)),
+        ("0::/kubepods/burstable/pod5f0c5f0c-0000-4000-8000-000000000000/5f0c", None),
+        ("0::/../../pod5f0c5f0c-0000-4000-8000-000000000000/5f0c", None),
+    ],
+)
+def test_numbers_of_gpus_count_for_processes_outside_containers_only(
+    tmp_path: Path, control_group: str, gpus: tuple[str, ...] | None
+) -> None:
+    process(tmp_path, 11, "vllm serve m --port 8000")
+    (tmp_path / "11" / "cgroup").write_text(control_group + "\n")
+    (tmp_path / "11" / "environ").write_bytes(b"CUDA_VISIBLE_DEVICES=1\0")
+    finder = ProcessFinder(tuple, DEVICES, proc=tmp_path)
+    (server,) = find_servers(ProcessTable(tmp_path).read())
+
+    assert finder._observation(server, {}, set()).gpus == gpus
+
+
 def test_a_scan_leaves_no_descriptor_open() -> None:
     finder = ProcessFinder(tuple)
     finder.scan()
