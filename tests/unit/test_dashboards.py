@@ -13,6 +13,7 @@ import pytest
 from grafana.builders.panels import limits
 from grafana.builders.panels.palette import VERDICTS
 
+from disagg_cluster.planner.plan.gpu_plan import SHORT_QUANTILE
 from disagg_exporter.metrics.family import MetricType
 from disagg_exporter.metrics.planner_families import PLANNER_FAMILIES
 from disagg_exporter.metrics.table import FAMILIES
@@ -290,6 +291,15 @@ def test_a_panel_draws_the_bound_at_which_its_alert_fires(bound: float, alert: s
 
     compared = re.findall(r"(?:>=?|<=?)\s+(-?[\d.]+)\b", rule["expr"])
     assert bound in {float(each) for each in compared}
+
+
+def test_alerts_and_dashboards_call_short_what_a_plan_calls_short() -> None:
+    asked = [rule["expr"] for rule in rules()]
+    asked += [query.expr for name in NAMES for query in queries(name)]
+    short = [each for each in asked if "disagg_plan_shortfall_gpus" in each]
+
+    assert len(short) > 3
+    assert all(f'quantile="{SHORT_QUANTILE:g}"' in each for each in short)
 
 
 def test_panels_and_alerts_use_the_same_latency_bounds() -> None:

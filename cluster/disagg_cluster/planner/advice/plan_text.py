@@ -14,6 +14,7 @@ from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.outlook.horizons import duration
 from disagg_cluster.planner.outlook.wording import clock, named
 from disagg_cluster.planner.plan.gpu_plan import (
+    SHORT_QUANTILE,
     ExpectedCost,
     GpuPlan,
     ModelPlan,
@@ -24,7 +25,11 @@ from disagg_cluster.planner.plan.gpu_plan import (
 )
 from disagg_exporter.errors import escaped_lines
 
-_LEGEND = "RECOMMENDED now: to order; later: serving then. SHORT: missing for 95 % of futures."
+_SHARE = f"{100 * SHORT_QUANTILE:g} %"
+_LEGEND = (
+    "RECOMMENDED now: to order; later: serving then. "
+    f"SHORT: still missing then for {_SHARE} of futures."
+)
 
 
 def plan_text(
@@ -60,7 +65,7 @@ def change_text(before: GpuPlan, after: GpuPlan, cluster: str = "") -> str:
 def _change(old: ModelPlan | UndecidedPlan, new: ModelPlan | UndecidedPlan, cluster: str) -> str:
     lines = [named(LoadKey(cluster, old.model_name, old.engine_namespace))]
     rows: list[tuple[str, ...]] = [
-        ("", "ROLE", "GPU", "NOW", "MOST NEEDED (95 %)", "MOST RECOMMENDED")
+        ("", "ROLE", "GPU", "NOW", f"MOST NEEDED ({_SHARE})", "MOST RECOMMENDED")
     ]
     for name, model in (("as it is", old), ("if", new)):
         if isinstance(model, UndecidedPlan):
@@ -69,7 +74,7 @@ def _change(old: ModelPlan | UndecidedPlan, new: ModelPlan | UndecidedPlan, clus
         for role in model.roles:
             cells = (
                 str(role.engines * role.gpus),
-                str(max(row.needed for row in role.rows)),
+                str(max(row.needed for row in role.rows if row.quantile == SHORT_QUANTILE)),
                 str(max(row.recommended for row in role.rows)),
             )
             rows.append((name, role.role.value, role.gpu_name, *cells))
@@ -135,7 +140,7 @@ def _rows(role: RolePlan, quantiles: list[float], now_seconds: float) -> Iterato
             str(any_row.current),
             *(str(at[each].needed) if each in at else "" for each in quantiles),
             str(any_row.recommended),
-            str(max(row.shortfall for row in at.values())),
+            str(at[SHORT_QUANTILE].shortfall),
         )
 
 

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from disagg_exporter.model import Role
 
+SHORT_QUANTILE = 0.9
+"""A role is short by what it lacks in this share of the futures; dashboards and alerts say so."""
+
 
 class PlanActionKind(StrEnum):
     """What to do with workers."""

@@ -14,6 +14,7 @@ from disagg_cluster.planner.forecast.paths import LoadPaths, forecast_paths
 from disagg_cluster.planner.history.load_series import LoadSeries
 from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds
 from disagg_cluster.planner.plan.gpu_plan import (
+    SHORT_QUANTILE,
     GpuPlan,
     ModelPlan,
     PlanActionKind,
@@ -582,3 +583,14 @@ def test_engines_that_serve_an_unknown_part_of_the_load_are_named() -> None:
         assert f"4 mixed engines of 1 x A {unknown}" in each.reasons
     (mixed,) = model(beside(4, _THREE_ROLES[2:])).roles
     assert f"1 decode engine of 1 x A {unknown}" in mixed.reasons
+
+
+def test_a_plan_that_provides_what_is_needed_is_not_called_short() -> None:
+    """The rarer futures of the 95 % column lack GPUs, as they are meant to."""
+    found = planned(demand(paths([200.0] * 12, 0.6), Fleet(20, 20)))
+    later = [row for each in model(found).roles for row in each.rows if row.horizon_seconds > 300.0]
+
+    shown = [line.split() for line in plan_text(found).splitlines() if line.startswith("1h ")]
+
+    assert any(row.shortfall for row in later if row.quantile > SHORT_QUANTILE)
+    assert [cells[-1] for cells in shown] == ["0", "0"]
