@@ -13,7 +13,7 @@ from grafana.builders.panels.board import CLUSTER, Row, board, choice
 from grafana.builders.panels.charts import numbers
 from grafana.builders.panels.frame import QUARTER
 from grafana.builders.panels.limits import WATERMARK_SECONDS
-from grafana.builders.panels.queries import Ask, once
+from grafana.builders.panels.queries import Ask, age, once
 
 NODE = choice("node", "Node", 'label_values(disagg_build_info{cluster=~"$cluster"}, node)')
 JOB = choice("job", "Job", "label_values(disagg_build_info, job)", everything=None)
@@ -69,7 +69,7 @@ def _now() -> Row:
             "Watermark lag",
             "Age of the oldest committed GPU-second. Good: below half a minute. More: an engine "
             "is silent or a device cannot be read, and rates lag equally.",
-            [Ask(f"time() - min (disagg_gpu_watermark_timestamp_seconds{{{N}}})")],
+            [Ask(f"max {age('disagg_gpu_watermark_timestamp_seconds', N)}")],
             unit="s",
             decimals=1,
             width=QUARTER,

@@ -18,7 +18,7 @@ from grafana.builders.panels.palette import (
     VIOLET,
     YELLOW,
 )
-from grafana.builders.panels.queries import Ask, once
+from grafana.builders.panels.queries import Ask, age, once
 
 MOST = 5
 """Number of nodes or engines with their own line: more are not legible."""
@@ -49,9 +49,8 @@ def accounting() -> Row:
     )
 
     def lag(metric: str) -> str:
-        oldest = f"min by (cluster, node) ({metric}{{{N}}})"
-        behind = oldest.replace("})", "} @ end())")
-        return f"time() - ({oldest} and on (cluster, node) bottomk({MOST}, {behind}))"
+        behind = f"bottomk({MOST}, min by (cluster, node) ({metric}{{{N}}} @ end()))"
+        return f"max by (cluster, node) {age(metric, N)} and on (cluster, node) {behind}"
 
     cut = f"sum by (cluster, node, engine) (rate(disagg_span_cut_seconds_total{{{N}}}%s))"
     most_cut = f"topk({MOST}, {cut % '[$__range] @ end()'})"

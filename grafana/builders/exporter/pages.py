@@ -7,7 +7,7 @@ from grafana.builders.panels.board import NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import HALF, THIRD
 from grafana.builders.panels.palette import GREEN, RED
-from grafana.builders.panels.queries import Ask, once
+from grafana.builders.panels.queries import Ask, age, once
 from grafana.builders.panels.tables import Column, rows
 from grafana.builders.panels.timelines import states
 
@@ -121,8 +121,8 @@ def scrapes() -> Row:
             "The 50 nodes with the largest watermark lag. Click a node for its GPUs.",
             [
                 Ask(
-                    "topk(50, time() - min by (cluster, node)"
-                    f" (disagg_gpu_watermark_timestamp_seconds{{{N}}}))"
+                    "topk(50, max by (cluster, node)"
+                    f" {age('disagg_gpu_watermark_timestamp_seconds', N)})"
                 ),
                 Ask(f"max by (cluster, node) (scrape_duration_seconds{{{J}}})"),
                 Ask(f"min by (cluster, node) (disagg_collector_success{{{N}}})"),

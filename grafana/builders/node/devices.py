@@ -15,7 +15,7 @@ from grafana.builders.panels.board import ENGINE_OF_CHOSEN_NODE_LINK, Row
 from grafana.builders.panels.charts import lines
 from grafana.builders.panels.frame import QUARTER, THIRD
 from grafana.builders.panels.palette import PHASES, ROLE_TONES, THROTTLING, UNITS
-from grafana.builders.panels.queries import Ask, each, once
+from grafana.builders.panels.queries import Ask, age, each, once
 from grafana.builders.panels.tables import Column, rows
 
 
@@ -172,7 +172,7 @@ def assignments() -> Row:
                 Ask(pairs),
                 Ask(f"max by (gpu, index, gpu_name) (disagg_gpu_info{{{G}}})"),
                 Ask(f"max by (gpu) (disagg_gpu_memory_used_bytes{{{G}}})"),
-                Ask(f"time() - max by (gpu) (disagg_gpu_watermark_timestamp_seconds{{{G}}})"),
+                Ask(f"max by (gpu) {age('disagg_gpu_watermark_timestamp_seconds', G)}"),
             ],
             [
                 Column("index", "GPU", width=60),

@@ -20,7 +20,7 @@ from grafana.builders.panels.charts import lines, numbers
 from grafana.builders.panels.frame import THIRD
 from grafana.builders.panels.limits import UNATTRIBUTED_SHARE, WATERMARK_SECONDS
 from grafana.builders.panels.palette import BLUE, GREY, ORANGE, PHASES, REASONS, ROLES
-from grafana.builders.panels.queries import Ask, each, once
+from grafana.builders.panels.queries import Ask, age, each, once
 from grafana.builders.panels.tables import Column, rows
 from grafana.builders.panels.timelines import states
 
@@ -88,7 +88,7 @@ def now() -> Row:
             "Watermark lag",
             "Age of the oldest committed GPU-second. Good: some seconds. More than a minute: an "
             "engine is silent or a device cannot be read, and the rates above lag equally.",
-            [Ask(f"time() - min (disagg_gpu_watermark_timestamp_seconds{{{G}}})")],
+            [Ask(f"max {age('disagg_gpu_watermark_timestamp_seconds', G)}")],
             unit="s",
             decimals=1,
             steps=((None, "green"), (30, "yellow"), (WATERMARK_SECONDS, "red")),

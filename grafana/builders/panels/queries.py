@@ -37,6 +37,12 @@ def once(metric: str, matchers: str, offset: str = "") -> str:
     return f"max by ({', '.join(labels)}) ({metric}{{{matchers}}}{offset})"
 
 
+def age(metric: str, matchers: str) -> str:
+    """The ages of the times in a gauge when they were scraped, so that seldom scrapes add none."""
+    times = f"{metric}{{{matchers}}}"
+    return f"(timestamp({times}) - {times})"
+
+
 def each(names: Iterable[str], expr: str) -> list[Ask]:
     """One query per name, inserted at %s in `expr`: this fixes the order of the series."""
     return [Ask(expr.replace("%s", name), name) for name in names]
