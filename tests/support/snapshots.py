@@ -229,6 +229,10 @@ def golden_snapshot() -> Snapshot:
                         ActivityCell(Role.PREFILL, Unit.DRAM, "llama"): 15.125,
                     }
                 ),
+                read_slice_ns=slice_ns(
+                    {ActivityCell(Role.NONE, unit, "llama"): 20.0 for unit in Unit}
+                    | {ActivityCell(Role.PREFILL, unit, "llama"): 74.0 for unit in Unit}
+                ),
                 throttled_ns={**dict.fromkeys(Throttle, 0), Throttle.POWER_CAP: 12_500_000_000},
                 microjoules={
                     Cell(Role.NONE, Use.IDLE, model_name="llama"): 1_400_000_000,

@@ -93,9 +93,9 @@ NODE_FAMILIES: tuple[Family, ...] = (
     Family("disagg_node_activity_seconds_total", Data.NODE, ("role", "unit", *_NODE),
            "The sum of this node's device activity by part of the device."),
     Family("disagg_node_activity_gpu_seconds_total", Data.NODE, ("role", "unit", *_NODE),
-           "GPU-seconds of the devices that report the activity of a unit, prefill, decode, idle "
-           "and unattributed, and of no other: divide disagg_node_activity_seconds_total by it, "
-           "so that devices that report no activity do not distort it."),
+           "GPU-seconds over which the activity of a unit was read: divide "
+           "disagg_node_activity_seconds_total by it, so that devices and times of which no "
+           "activity is read do not distort it."),
     Family("disagg_node_energy_joules_total", Data.NODE, ("role", "phase", *_NODE),
            "The sum of this node's device energy by what the time went to; of the devices that "
            "report it."),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 from disagg_exporter.metrics.device_rows import (
@@ -27,7 +26,6 @@ from disagg_exporter.model import (
     RouterPage,
     RouterStatus,
     Snapshot,
-    Unit,
     Use,
 )
 
@@ -35,7 +33,7 @@ _PHASES = "disagg_node_phase_seconds_total"
 _IDLE = "disagg_node_idle_seconds_total"
 _UNOBSERVED = "disagg_node_unobserved_seconds_total"
 _ACTIVITY = "disagg_node_activity_seconds_total"
-_OBSERVED = "disagg_node_activity_gpu_seconds_total"
+_READ = "disagg_node_activity_gpu_seconds_total"
 _ENERGY = "disagg_node_energy_joules_total"
 _METERED = "disagg_node_energy_gpu_seconds_total"
 _TOKEN_TIME = "disagg_node_token_gpu_seconds_total"
@@ -59,13 +57,13 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
         units = dict.fromkeys(part.unit for part in active if part.model_name != FORGOTTEN_MODEL)
         _add_by_role(rows, _PHASES, account, standing, SHOWN_USES, account.slice_ns)
         _add_by_role(rows, _ACTIVITY, account, standing, units, active)
-        _add_by_role(rows, _OBSERVED, account, standing, units, _observed(account, units))
+        _add_by_role(rows, _READ, account, standing, units, account.read_slice_ns)
         if account.microjoules is not None:
             _add_by_role(rows, _ENERGY, account, standing, tuple(Use), account.microjoules)
             _add_by_role(rows, _METERED, account, standing, tuple(Use), account.metered_slice_ns)
         _add_idle(rows, account)
         _add_unobserved(rows, account)
-    for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY, _OBSERVED, _METERED):
+    for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY, _READ, _METERED):
         rows.divide(name, SLICE_NS_PER_GPU_SECOND)
     rows.divide(_ENERGY, MICROJOULES_PER_JOULE)
     for tokens in snapshot.tokens:
@@ -82,17 +80,6 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
     if snapshot.gpu_price is not None:
         price = snapshot.gpu_price
         rows.set("disagg_node_gpu_hour_price", price.per_hour, price.currency)
-
-
-def _observed(account: DeviceAccount, units: Iterable[Unit]) -> Mapping[ActivityCell, int]:
-    """Return the observed time of a device, for each unit whose activity it reports."""
-    observed: Counter[ActivityCell] = Counter()
-    for cell, slice_ns in account.slice_ns.items():
-        if cell.use in SHOWN_USES:
-            for unit in units:
-                whose = (cell.model_name, cell.engine_namespace)
-                observed[ActivityCell(cell.role, unit, *whose)] += slice_ns
-    return observed
 
 
 def _add_by_role(

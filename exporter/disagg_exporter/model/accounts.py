@@ -58,9 +58,10 @@ class DeviceAccount:
     Integers, so that the sum does not depend on the order of addition: with floats it does in the
     last bit, and a counter must never decrease.
 
-    The values of `slice_ns` sum to slices × (watermark − start) (invariant a). `active_slice_ns`
-    and `throttled_ns` (wall time) are counted as they are read, without waiting for the watermark;
-    what the device never reported has no entry. `microjoules` is the energy used up to the
+    The values of `slice_ns` sum to slices × (watermark − start) (invariant a). `active_slice_ns`,
+    `read_slice_ns` (the time over which activity was read, by the same cells) and `throttled_ns`
+    (wall time) are counted as they are read, without waiting for the watermark; what the device
+    never reported has no entry. `microjoules` is the energy used up to the
     watermark, by cells without a reason; None where the device reports no energy.
     `metered_slice_ns` is the time in which it was used, by the same cells. `watts` is the power per
     use by which energy is divided; empty while it is divided by time.
@@ -72,6 +73,7 @@ class DeviceAccount:
     watermark_ns: int
     slice_ns: Mapping[Cell, int]
     active_slice_ns: Mapping[ActivityCell, int] = field(default_factory=dict)
+    read_slice_ns: Mapping[ActivityCell, int] = field(default_factory=dict)
     throttled_ns: Mapping[Throttle, int] = field(default_factory=dict)
     microjoules: Mapping[Cell, int] | None = None
     metered_slice_ns: Mapping[Cell, int] = field(default_factory=dict)

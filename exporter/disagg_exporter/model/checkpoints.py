@@ -163,6 +163,7 @@ class DeviceCheckpoint(NamedTuple):
     throttled_ns: tuple[tuple[Throttle, int], ...] = ()
     energy: EnergyCheckpoint | None = None
     unclaimed: tuple[tuple[int, int, int], ...] = ()
+    activity_lengths_ns: tuple[tuple[ActivityCell, int], ...] = ()
 
 
 class RemovedCheckpoint(NamedTuple):
@@ -173,6 +174,7 @@ class RemovedCheckpoint(NamedTuple):
     active_slice_ns: tuple[tuple[ActivityCell, int], ...]
     microjoules: tuple[tuple[Cell, int], ...] | None
     metered_slice_ns: tuple[tuple[Cell, int], ...] = ()
+    read_slice_ns: tuple[tuple[ActivityCell, int], ...] = ()
 
 
 class LedgerCheckpoint(NamedTuple):

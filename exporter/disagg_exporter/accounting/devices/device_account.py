@@ -99,6 +99,7 @@ class DeviceLedger:
             carry_overs=self.carry_over.checkpoint(),
             cut_ns=tuple(self.carry_over.cut_ns.items()),
             activity_ns=tuple(self.meters.activity.items()),
+            activity_lengths_ns=tuple(self.meters.lengths.items()),
             throttled_ns=tuple(self.meters.throttled.items()),
             energy=self.energy.checkpoint(),
             unclaimed=self._late_steps.checkpoint(),
@@ -117,7 +118,7 @@ class DeviceLedger:
         ledger._busy_until_ns = before.busy_until_ns
         ledger.activity = ActivitySamples(rules.activity_fresh_ns, before.sampled_ns)
         ledger.carry_over.resume(before.carry_overs, before.cut_ns)
-        ledger.meters.resume(before.activity_ns, before.throttled_ns)
+        ledger.meters.resume(before.activity_ns, before.activity_lengths_ns, before.throttled_ns)
         ledger.energy.resume(before.energy)
         ledger._late_steps = LateSteps(rules.longest_step_ns, before.unclaimed)
         return ledger
@@ -152,6 +153,7 @@ class DeviceLedger:
         fold(self.cells, model_name)
         self.energy.forget_model(model_name)
         fold(self.meters.activity, model_name)
+        fold(self.meters.lengths, model_name)
 
     def active_since(self, after_ns: int) -> bool | None:
         """Return whether a sample that ends later shows activity; None without such samples.
@@ -227,6 +229,7 @@ class DeviceLedger:
             watermark_ns=self.watermark_ns,
             slice_ns={cell: length_ns * slices for cell, length_ns in self.cells.items()},
             active_slice_ns={cell: ns * slices for cell, ns in self.meters.activity.items()},
+            read_slice_ns={cell: ns * slices for cell, ns in self.meters.lengths.items()},
             throttled_ns=dict(self.meters.throttled),
             microjoules=None if energy is None else dict(energy),
             metered_slice_ns={cell: ns * slices for cell, ns in self.energy.lengths_ns.items()},

@@ -23,10 +23,13 @@ class Meters:
     def __init__(self) -> None:
         self.throttled: Counter[Throttle] = Counter()
         self._activity: Counter[ActivityCell] = Counter()
-        # The device's present role and owner, and the activity of each of `_UNITS` not added to
-        # the sums yet: ten readings a second of one owner need only one addition.
+        self._lengths: Counter[ActivityCell] = Counter()
+        # The device's present role and owner, and the activity of each of `_UNITS` and the time it
+        # was read for, not added to the sums yet: ten readings a second of one owner need only one
+        # addition.
         self._owner: tuple[Role, tuple[str, str]] = Role.NONE, ("", "")
         self._since: list[int | None] = [None] * len(_UNITS)
+        self._lengths_since = [0] * len(_UNITS)
 
     @property
     def activity(self) -> Counter[ActivityCell]:
@@ -34,13 +37,21 @@ class Meters:
         self._add_up()
         return self._activity
 
+    @property
+    def lengths(self) -> Counter[ActivityCell]:
+        """The time over which each unit's activity was read, by the same keys."""
+        self._add_up()
+        return self._lengths
+
     def resume(
         self,
         activity: Iterable[tuple[ActivityCell, int]],
+        lengths: Iterable[tuple[ActivityCell, int]],
         throttled: Iterable[tuple[Throttle, int]],
     ) -> None:
         """Continue with the sums of a checkpoint."""
         self._activity.update(dict(activity))
+        self._lengths.update(dict(lengths))
         self.throttled.update(dict(throttled))
 
     def read(
@@ -68,6 +79,7 @@ class Meters:
         for place, ratio in enumerate(ratios):
             if ratio is not None:
                 self._since[place] = (self._since[place] or 0) + max(round(length_ns * ratio), 0)
+                self._lengths_since[place] += length_ns
         if reading.throttles is not None:
             if not self.throttled:
                 self.throttled.update(dict.fromkeys(Throttle, 0))
@@ -79,5 +91,7 @@ class Meters:
         for place, unit in enumerate(_UNITS):
             active_ns = self._since[place]
             if active_ns is not None:
-                self._activity[ActivityCell(role, unit, *owner)] += active_ns
-                self._since[place] = None
+                cell = ActivityCell(role, unit, *owner)
+                self._activity[cell] += active_ns
+                self._lengths[cell] += self._lengths_since[place]
+                self._since[place], self._lengths_since[place] = None, 0

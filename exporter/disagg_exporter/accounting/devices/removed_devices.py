@@ -31,6 +31,7 @@ class _Sums:
 
     slice_ns: Counter[Cell] = field(default_factory=Counter)
     active_slice_ns: Counter[ActivityCell] = field(default_factory=Counter)
+    read_slice_ns: Counter[ActivityCell] = field(default_factory=Counter)
     microjoules: Counter[Cell] | None = None
     metered_slice_ns: Counter[Cell] = field(default_factory=Counter)
 
@@ -46,6 +47,7 @@ class RemovedDevices:
         sums = self._by_gpu_name[account.device.gpu_name]
         sums.slice_ns.update(account.slice_ns)
         sums.active_slice_ns.update(account.active_slice_ns)
+        sums.read_slice_ns.update(account.read_slice_ns)
         if account.microjoules is not None:
             sums.microjoules = sums.microjoules or Counter()
             sums.microjoules.update(account.microjoules)
@@ -56,6 +58,7 @@ class RemovedDevices:
         for sums in self._by_gpu_name.values():
             fold(sums.slice_ns, model_name)
             fold(sums.active_slice_ns, model_name)
+            fold(sums.read_slice_ns, model_name)
             fold(sums.microjoules, model_name)
             fold(sums.metered_slice_ns, model_name)
 
@@ -68,6 +71,7 @@ class RemovedDevices:
                 tuple(sums.active_slice_ns.items()),
                 None if sums.microjoules is None else tuple(sums.microjoules.items()),
                 tuple(sums.metered_slice_ns.items()),
+                tuple(sums.read_slice_ns.items()),
             )
             for gpu_name, sums in self._by_gpu_name.items()
         )
@@ -78,6 +82,7 @@ class RemovedDevices:
             self._by_gpu_name[removed.gpu_name] = _Sums(
                 Counter(dict(removed.slice_ns)),
                 Counter(dict(removed.active_slice_ns)),
+                Counter(dict(removed.read_slice_ns)),
                 None if removed.microjoules is None else Counter(dict(removed.microjoules)),
                 Counter(dict(removed.metered_slice_ns)),
             )
@@ -92,6 +97,7 @@ class RemovedDevices:
                 watermark_ns=0,
                 slice_ns=dict(sums.slice_ns),
                 active_slice_ns=dict(sums.active_slice_ns),
+                read_slice_ns=dict(sums.read_slice_ns),
                 microjoules=None if sums.microjoules is None else dict(sums.microjoules),
                 metered_slice_ns=dict(sums.metered_slice_ns),
             )

@@ -598,12 +598,12 @@ def test_an_unencodable_name_does_not_fail_the_page() -> None:
     assert 'model_name="/models/?t\u00e9\\n\\"x\\""' in text
 
 
-def test_activity_gpu_seconds_cover_only_devices_that_report_activity() -> None:
+def test_activity_gpu_seconds_cover_only_devices_and_times_of_which_activity_was_read() -> None:
     """Half of the node reports no activity: its seconds are in no activity ratio."""
     observed = samples(golden_snapshot(), "disagg_node_activity_gpu_seconds_total")
 
     h100 = "llama/NVIDIA H100 80GB HBM3/"
-    # 60.25 + 1.5 of work, 10 + 1.25 idle, 1 unattributed of GPU 0; 80 of decode of GPU 1 are not.
+    # All of GPU 0 in this role; 80 of decode of GPU 1 are not.
     assert observed[f"prefill/sm/{h100}"] == 74.0
     assert observed[f"decode/sm/{h100}"] == 0.0
     activity = samples(golden_snapshot(), "disagg_node_activity_seconds_total")

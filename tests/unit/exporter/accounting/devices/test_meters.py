@@ -29,6 +29,14 @@ def activity(accounting: NodeAccounting) -> dict[tuple[Role, Unit], float]:
     }
 
 
+def read_seconds(accounting: NodeAccounting) -> dict[tuple[Role, Unit], float]:
+    (account,) = accounting.ledger.device_accounts()
+    return {
+        (cell.role, cell.unit): round(slice_ns / SLICE_NS_PER_GPU_SECOND, 6)
+        for cell, slice_ns in account.read_slice_ns.items()
+    }
+
+
 def throttled(accounting: NodeAccounting) -> dict[Throttle, float]:
     (account,) = accounting.ledger.device_accounts()
     return {reason: round(ns / 1e9, 6) for reason, ns in account.throttled_ns.items()}
@@ -72,6 +80,21 @@ def test_activity_is_counted_when_read_without_waiting_for_the_watermark() -> No
 
     assert accounting.watermark() == 0
     assert activity(accounting) == {(Role.PREFILL, Unit.GRAPHICS): 1}
+
+
+def test_the_time_over_which_activity_was_read_is_counted_with_it() -> None:
+    """By the role at the reading, and neither before a unit is read nor over a gap."""
+    accounting = NodeAccounting(weight=3 / 7)
+    accounting.engine(role=Role.PREFILL)
+    accounting.tell(0, busy_ratio=1.0)
+    accounting.tell(1, busy_ratio=1.0, sm_ratio=1.0)
+    accounting.engine(role=Role.DECODE, since=1)
+    accounting.tell(1.5, busy_ratio=1.0, sm_ratio=1.0)
+    accounting.tell(31.5, busy_ratio=1.0, sm_ratio=1.0)
+
+    assert accounting.watermark() < 31.5
+    assert read_seconds(accounting) == activity(accounting)
+    assert read_seconds(accounting)[Role.DECODE, Unit.SM] == round(1.5 * 3 / 7, 6)
 
 
 def test_activity_is_accounted_to_the_role_at_its_reading() -> None:
@@ -161,6 +184,7 @@ def test_no_meter_falls_or_counts_more_than_the_elapsed_time(told: list[dict[str
             passed_ns += max(t_ns - before_ns, 0)
         before_ns = t_ns
         assert all(meters.activity[cell] >= length_ns for cell, length_ns in before.items())
+        assert all(ns <= meters.lengths[cell] for cell, ns in meters.activity.items())
         before = Counter(meters.activity)
 
     for unit in Unit:

@@ -48,7 +48,12 @@ class IdleDevice:
     @property
     def models(self) -> set[str]:
         account = self.ledger.device_accounts()[0]
-        sums = (account.slice_ns, account.active_slice_ns, account.microjoules or {})
+        sums = (
+            account.slice_ns,
+            account.active_slice_ns,
+            account.read_slice_ns,
+            account.microjoules or {},
+        )
         return {key.model_name for cells in sums for key in cells} - {"", FORGOTTEN_MODEL}
 
     def shown(self) -> str:
