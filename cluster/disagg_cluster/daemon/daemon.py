@@ -19,6 +19,7 @@ from disagg_cluster.config import Attach, NodeConfig
 from disagg_cluster.config.layout import Layout
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.daemon.endpoint_file import EndpointFile
+from disagg_cluster.daemon.held_gpus import with_unrecorded
 from disagg_cluster.daemon.node_file_reloader import NodeFileReloader
 from disagg_cluster.daemon.roster import WorkerRoster
 from disagg_cluster.host.files.private_files import make_inner
@@ -141,7 +142,9 @@ class Daemon:
                 entries = parts.journal.read()
                 # Before the workers, so that each continues or starts in its assigned role.
                 parts.moving.reassigner.adopt(supervisor, entries, parts.journal.assignments)
-                supervisor.adopt(entries)
+                specs = [each.spec for each in supervisor.snapshots()]
+                devices = self._layout.devices
+                supervisor.adopt(with_unrecorded(entries, specs, parts.folder, devices))
                 if not self._ending:
                     await supervisor.start()
                 await stack.enter_async_context(

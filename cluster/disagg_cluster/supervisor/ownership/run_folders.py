@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -120,6 +120,12 @@ def entry_of(found: Unrecorded, folder: RunFolder, ports: Mapping[str, int] | No
     )
 
 
+def stated_port(argv: Sequence[str]) -> int:
+    """Return the port that the arguments of an engine state; 0 if they state none."""
+    stated = (value for option, value in pairwise(argv) if option == "--port" and value.isdigit())
+    return next((int(value) for value in stated if int(value) <= 65535), 0)
+
+
 def _worker_of(path: str, logs: str) -> str:
     """Return the worker whose log of this folder a path names; empty if it names none."""
     parent, _, name = path.rpartition("/")
@@ -129,9 +135,8 @@ def _worker_of(path: str, logs: str) -> str:
 
 def _port_of(found: Unrecorded) -> int:
     """Return the port it states, else one that its session listens on; 0 if there is none."""
-    for option, value in pairwise(found.argv):
-        if option == "--port" and value.isdigit() and int(value) <= 65535:
-            return int(value)
+    if port := stated_port(found.argv):
+        return port
     try:
         listening = all_listeners()
         held = {inode for pid in session_members(found.pid) for inode in socket_inodes(pid)}

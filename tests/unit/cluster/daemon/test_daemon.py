@@ -38,6 +38,7 @@ from disagg_exporter.devices.source import NoDevices
 from disagg_exporter.model import EngineStatus, Role, Snapshot
 from disagg_exporter.steps import listener
 from support.children import PYTHON, SERVER, children, free_port
+from support.node_files import gpu
 
 ARGUMENTS = "import sys\nsaid = lambda name: sys.argv[sys.argv.index(name) + 1]\n"
 
@@ -504,3 +505,68 @@ def test_a_slow_round_shifts_no_timestamp(folder: Path, monkeypatch: pytest.Monk
     asyncio.run(story())
     assert len(set(offsets)) == 1
     assert offsets[0] == pytest.approx(time.time() - time.monotonic(), abs=0.6)
+
+
+GPUS = (gpu(0), gpu(1))
+
+
+def make_on_gpu(folder: Path, name: str, index: int) -> Daemon:
+    """A daemon over a tiny worker of that name on the GPU with that index."""
+    file = node_file(folder)
+    [worker] = file["workers"]
+    workers = [{**worker, "name": name, "gpus": [index]}]
+    config = from_mapping(file | {"devices": "nvml", "workers": workers}, "node.yaml")
+    return Daemon(config, place(config, GPUS), NoDevices(), folder / "run", on_failure="leave")
+
+
+def leave_one_without_a_journal(folder: Path) -> int:
+    """Have a daemon leave its worker on the first GPU, and lose the journal; the worker's pid."""
+
+    async def story() -> int:
+        daemon = make_on_gpu(folder, "w", 0)
+        async with daemon.running():
+            daemon.leave()
+            return await until_ready(daemon, folder)
+
+    pid = asyncio.run(story())
+    RunFolder(folder / "run").journal.unlink()
+    return pid
+
+
+def test_an_engine_that_no_journal_names_is_where_it_was_started(folder: Path) -> None:
+    """The node file names another GPU and another port by now."""
+    pid = leave_one_without_a_journal(folder)
+
+    async def story() -> tuple[str, ...]:
+        daemon = make_on_gpu(folder, "w", 1)
+        async with daemon.running():
+            assert await until_ready(daemon, folder) == pid
+            [entry] = load(RunFolder(folder / "run").journal, here())
+            return entry.tag.gpus
+
+    assert asyncio.run(story()) == ("GPU-0000",)
+
+
+def test_an_engine_that_neither_journal_nor_node_file_names_is_reported_and_keeps_its_gpu(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pid = leave_one_without_a_journal(folder)
+
+    async def story() -> None:
+        daemon = make_on_gpu(folder, "v", 0)
+        async with daemon.running():
+            async with asyncio.timeout(20):
+                while "though the node file no longer names it" not in caplog.text:
+                    await asyncio.sleep(0.02)
+            entries = load(RunFolder(folder / "run").journal, here())
+            assert [(each.worker, each.pid) for each in entries] == [("w", pid), ("v", None)]
+
+    asyncio.run(story())
+
+    assert f"w is not in the node file and goes on without us (pid {pid})" in caplog.text
+    assert f"w still runs on GPU-0000, though the node file no longer names it: end pid {pid}" in (
+        caplog.text
+    )
+    assert procfs.is_alive(pid)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)

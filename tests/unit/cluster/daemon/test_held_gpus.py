@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.daemon.held_gpus import gpus_held
+from disagg_cluster.daemon.held_gpus import gpus_held, with_unrecorded
 from disagg_cluster.host.processes.process_traits import WORKER_MARK
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.supervisor.process.child_process import start
@@ -45,6 +45,18 @@ def test_an_engine_that_no_journal_names_holds_the_gpus_that_it_was_started_with
     expected = {"GPU-0003": "w", "GPU-0001": "w"} if unrecorded_engine else {}
 
     assert gpus_held(folder, FOUR) == expected
+
+
+def test_a_process_that_nothing_names_gets_an_entry_or_is_only_reported(
+    folder: RunFolder, unrecorded_engine: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only its mark tells it from a person's process that writes there."""
+    found = with_unrecorded((), (), folder, FOUR)
+
+    expected = [("w", ("GPU-0003", "GPU-0001"))] if unrecorded_engine else []
+    assert [(entry.worker, entry.tag.gpus) for entry in found] == expected
+    reported = "writes the log of w, which is neither in the journal nor in the node file"
+    assert (reported in caplog.text) is not unrecorded_engine
 
 
 def test_a_run_folder_that_is_not_there_yet_holds_no_gpus(tmp_path: Path) -> None:
