@@ -89,6 +89,16 @@ def test_a_promtool_test_sets_the_evaluation_order_of_its_groups(path: Path) -> 
     assert test["group_eval_order"] == group_names(read)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_number_in_an_alert_agrees_with_its_noun(name: str) -> None:
+    """`1 GPUs` is written nowhere: the s is conditional, or the number is of at least two."""
+    texts = " ".join(ALERT[name]["annotations"].values())
+    if ALERT[name]["expr"].endswith(" > 1"):
+        return
+
+    assert re.findall(r"\{\{ \$value \}\} (?!times)[a-zA-Z]+s\b", texts) == []
+
+
 def test_alerts_and_runbooks_are_one_to_one() -> None:
     assert sorted([f"{name}.md" for name in NAMES] + ["index.md"]) == PAGES
 
