@@ -12,6 +12,7 @@ from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.config.problems import Finding, YamlPath, config_error, path_text
 from disagg_exporter.devices.source import DeviceKind, pseudo_device
 from disagg_exporter.model import Device
+from disagg_exporter.model.counted import counted
 
 # The most devices that are assumed, however many a file asks for; the most that are listed.
 _MOST_ASSUMED, _MOST_SHOWN = 16_384, 64
@@ -299,4 +300,4 @@ def _allocate_any(
         allocation.owners[device.gpu] = request
     if count > left:
         total = len(allocation.devices)
-        allocation.refuse(request, f"{count} GPUs wanted, {left} of {total} free")
+        allocation.refuse(request, f"{counted(count, 'GPU')} wanted, {left} of {total} free")

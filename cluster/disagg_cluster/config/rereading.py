@@ -15,6 +15,7 @@ from disagg_cluster.config.masking import masked_arguments
 from disagg_cluster.config.node import NodeConfig
 from disagg_cluster.config.values import Section
 from disagg_cluster.config.worker import Worker
+from disagg_exporter.model.counted import counted
 
 TAKEN = ("python", "args", "role_args", "env", "deadlines", "health", "restart", "limits")
 """The keys of a worker that may change under a running daemon."""
@@ -81,7 +82,7 @@ def _as_what(worker: Worker) -> str:
     if not gpus:
         return f"{worker.role}"
     if isinstance(gpus, int):
-        return f"{worker.role} on {gpus} GPU{'s' if gpus > 1 else ''}"
+        return f"{worker.role} on {counted(gpus, 'GPU')}"
     return f"{worker.role} on GPU{'s' if len(gpus) > 1 else ''} {', '.join(map(str, gpus))}"
 
 

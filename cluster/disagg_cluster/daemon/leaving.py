@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from disagg_cluster.config import Attach
-from disagg_cluster.host.counted import counted
 from disagg_cluster.host.spans import duration_text
 from disagg_exporter.landing.problems import waiting_text
 from disagg_exporter.landing.served import totals_of, users_arrivals
@@ -18,6 +17,7 @@ from disagg_exporter.model import (
     Snapshot,
     Use,
 )
+from disagg_exporter.model.counted import agreeing, counted
 
 FIRST_SECONDS = 2.0
 EVERY_SECONDS = 10.0
@@ -74,19 +74,18 @@ def ending_text(snapshot: Snapshot | None, drain_seconds: float, *, leaves: bool
     workers = [w.worker for w in snapshot.workers if w.state not in _AT_REST] if snapshot else []
     if not workers:
         return "ending: no worker of ours runs; engines that others started go on"
+    number = len(workers)
     if leaves:
-        return f"ending: {_workers(len(workers))} go on: the next daemon adopts them"
+        go, them = agreeing(number, "goes", "go"), agreeing(number, "it", "them")
+        return f"ending: {counted(number, 'worker')} {go} on: the next daemon adopts {them}"
     running = [_running(snapshot, worker) for worker in workers] if snapshot else []
     known = [count for count in running if count is not None]
-    requests = f" ({sum(known):.0f} running requests)" if known else ""
+    requests = f" ({counted(round(sum(known)), 'running request')})" if known else ""
+    their, end = agreeing(number, "its", "their"), agreeing(number, "it ends", "they end")
     return (
-        f"ending: {_workers(len(workers))} may finish their requests{requests} for up to "
-        f"{duration_text(drain_seconds)}, then they end; a second Ctrl-C waits for none"
+        f"ending: {counted(number, 'worker')} may finish {their} requests{requests} for up to "
+        f"{duration_text(drain_seconds)}, then {end}; a second Ctrl-C waits for none"
     )
-
-
-def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"
 
 
 def nothing_found_text(attach: Attach | None) -> str:
@@ -170,7 +169,7 @@ def _joules(snapshot: Snapshot) -> float | None:
 
 def _requests(snapshot: Snapshot, worker: str) -> str:
     running = _running(snapshot, worker)
-    return "" if running is None else f"{running:.0f} running requests"
+    return "" if running is None else counted(round(running), "running request")
 
 
 def _running(snapshot: Snapshot | None, worker: str) -> float | None:

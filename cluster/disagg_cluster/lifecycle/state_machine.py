@@ -61,6 +61,7 @@ from disagg_cluster.lifecycle.transitions import (
     unwatched,
     wanted_anew,
 )
+from disagg_exporter.model.counted import counted
 
 
 def decide(
@@ -158,8 +159,8 @@ def _act(life: Lifecycle, now_ns: int, policy: RestartPolicy, jitter: float) -> 
     if life.state is WorkerState.STARTING:
         last = f" ({life.probe_why})" if life.probe_why else ""
         why = f"not ready within {ready_seconds(life, policy):g} s{last}"
-        counted, then = crashed(life, now_ns, policy, jitter)
-        return _send(counted, TERM, now_ns, f"{why}, {then}")
+        fallen, then = crashed(life, now_ns, policy, jitter)
+        return _send(fallen, TERM, now_ns, f"{why}, {then}")
     return _send(life, TERM, now_ns, f"still busy after {policy.drain_seconds:g} s of draining")
 
 
@@ -245,9 +246,9 @@ def _probed(
         return Decision(ready, notes=(event.why,))
     if not hangs(seen, now_ns, policy):
         return Decision(seen, notes=notes)
-    counted, then = crashed(seen, now_ns, policy, jitter)
-    why = f"hangs: {seen.failed_probes} probes failed, the last one: {event.why}, {then}"
-    return _send(counted, KILL, now_ns, why)
+    fallen, then = crashed(seen, now_ns, policy, jitter)
+    why = f"hangs: {counted(seen.failed_probes, 'probe')} failed, the last one: {event.why}, {then}"
+    return _send(fallen, KILL, now_ns, why)
 
 
 def _send(life: Lifecycle, sign: signal.Signals, now_ns: int, why: str) -> Decision:

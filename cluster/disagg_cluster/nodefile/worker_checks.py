@@ -20,6 +20,7 @@ from disagg_cluster.launch.sglang_command import transfer_backend
 from disagg_cluster.nodefile.draft import Draft, Host
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.model import Role
+from disagg_exporter.model.counted import counted
 
 _SAME_IN_BOTH = frozenset({"--api-key", "--ssl-certfile", "--ssl-keyfile"})
 """Options that every client of an engine has to know."""
@@ -80,7 +81,7 @@ def _size(draft: Draft, worker: Worker, at: YamlPath) -> Iterator[Finding]:
         return
     factors = [f"tensor_parallel_size {worker.tp_size}"]
     factors += [f"{kind} parallel size {size}" for kind, size in others.items()]
-    needs = f"needs {wanted} GPU{'s' if wanted > 1 else ''}"
+    needs = f"needs {counted(wanted, 'GPU')}"
     message = f"{' x '.join(factors)} {needs}, but the worker has {worker.gpu_count}"
     given = worker.tensor_parallel_size is not None
     hint = "" if given else "tensor_parallel_size is the number of gpus when left out"

@@ -11,6 +11,7 @@ from disagg_cluster.tune.decode_tuning import ContextTuning, DecodeTuning
 from disagg_cluster.tune.prefill_tuning import LengthTuning, PrefillTuning
 from disagg_exporter.capacity.curves.limits import KNEE_SHARE, enough
 from disagg_exporter.capacity.curves.rates import rate_curve
+from disagg_exporter.model.counted import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +77,7 @@ def _draw_context(axes: Axes, context: ContextTuning) -> None:
     axes.axhline(target, color="#888888", lw=0.8, ls="--", label=f"target: {target:g} ms")
     most = context.estimate.requests
     if most is not None:
-        label = f"within the target: {most} requests"
+        label = f"within the target: {counted(most, 'request')}"
         axes.axvline(most, color="#222222", lw=1.0, label=label)
     _label(axes, "requests of a batch", "ms from token to token")
 

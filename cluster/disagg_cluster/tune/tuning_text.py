@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from disagg_cluster.host.columns import columns
-from disagg_cluster.host.counted import counted
 from disagg_cluster.tune.decode_tuning import ContextTuning, DecodeTuning
 from disagg_cluster.tune.prefill_prober import TimeSource
 from disagg_cluster.tune.prefill_tuning import LengthTuning, PrefillTuning
+from disagg_exporter.model.counted import counted
 
 _CLOCKS = {
     TimeSource.PAGE: "times by the engine's own clock, from its page",
@@ -37,7 +37,7 @@ def _curve_lines(length: LengthTuning) -> Iterator[str]:
     estimate = length.estimate
     # Marked only if the exporter would conclude one.
     knee = estimate.limit.knee_tokens if estimate and estimate.limit else None
-    yield f"Prompts of {length.prompt_tokens} tokens: {_probes(len(length.probed.probes))}"
+    yield f"Prompts of {length.prompt_tokens} tokens: {counted(len(length.probed.probes), 'probe')}"
     best = max((p.size / p.seconds for p in length.points), default=1.0)
     rows = [("  STEP", "TIME", "TOKENS", "STEPS", "")]
     marked = False
@@ -136,7 +136,8 @@ def decode_text(found: DecodeTuning) -> str:
 
 
 def _batch_lines(context: ContextTuning) -> Iterator[str]:
-    yield f"Contexts of {context.context_tokens} tokens: {_probes(len(context.probed.probes))}"
+    probes = counted(len(context.probed.probes), "probe")
+    yield f"Contexts of {context.context_tokens} tokens: {probes}"
     rows = [("  BATCH", "STEP", "TOKENS", "STEPS", "")]
     most = max((point.seconds for point in context.points), default=1.0)
     rows += [
@@ -190,9 +191,9 @@ def _decode_advice(found: DecodeTuning) -> Iterator[str]:
             yield f"Contexts of {tokens} tokens: no batch missed {target}; {why}."
     if found.others:
         yield (
-            f"{found.others} requests of others ran beside the first batch (--live), so the engine "
-            "ran more at once than each batch says, and nothing is recommended: take it out of "
-            "service to learn its limit."
+            f"{counted(found.others, 'request')} of others ran beside the first batch (--live), so "
+            "the engine ran more at once than each batch says, and nothing is recommended: take it "
+            "out of service to learn its limit."
         )
     most = found.max_num_seqs
     if most is not None and any(each.estimate.slow is not None for each in found.contexts):
@@ -231,10 +232,6 @@ def decode_progress(context: ContextTuning, seconds_a_probe: float) -> str:
 def _left(made: int, most: int, seconds_a_probe: float) -> str:
     left_seconds = max(most - made, 0) * seconds_a_probe
     return f"probe {made} of at most {most}, {left_seconds:.0f} s left at most"
-
-
-def _probes(count: int) -> str:
-    return f"{count} probe" if count == 1 else f"{count} probes"
 
 
 def seconds_text(seconds: float) -> str:

@@ -12,6 +12,7 @@ from disagg_exporter.landing.problems import time_text
 from disagg_exporter.landing.served import WINDOW_SECONDS, ServedRates
 from disagg_exporter.landing.tables import ABSENT, percent
 from disagg_exporter.landing.view import NodeView
+from disagg_exporter.model.counted import counted
 
 _AREA_HEIGHT = 150
 _LINE_HEIGHT = 32
@@ -40,7 +41,7 @@ def gpus_text(gpus: float) -> str:
 
 
 def _pool(pool: PoolRow) -> str:
-    engines = f"{pool.engines} engine{'s' if pool.engines > 1 else ''}"
+    engines = counted(pool.engines, "engine")
     used = pool.used_ratio
     meter = ""
     if used is not None:

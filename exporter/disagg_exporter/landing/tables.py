@@ -8,6 +8,7 @@ from disagg_exporter.landing.charts import spark
 from disagg_exporter.landing.problems import waiting_text
 from disagg_exporter.landing.view import DeviceRow, EngineRow, NodeView, TimeBreakdown
 from disagg_exporter.model import Bottleneck, EngineCapacity, Method, Use, WorkerStatus
+from disagg_exporter.model.counted import counted
 
 ABSENT = "-"
 """Shown for a value that is not known."""
@@ -195,7 +196,7 @@ def _restarts(worker: WorkerStatus) -> str:
     """Return how often it was restarted; empty if never."""
     if not worker.restarts:
         return ""
-    return "1 restart" if worker.restarts == 1 else f"{worker.restarts} restarts"
+    return counted(worker.restarts, "restart")
 
 
 def _fullness(capacity: EngineCapacity | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.host.counted import counted
+from disagg_exporter.model.counted import counted
 
 if TYPE_CHECKING:
     from disagg_cluster.deploy.install.files import InstallPaths

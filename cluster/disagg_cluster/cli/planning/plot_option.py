@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from disagg_exporter.model.counted import counted
+
 Command = Callable[..., Any]
 
 
@@ -49,5 +51,6 @@ def print_plot(path: Path, models: int) -> None:
     from disagg_cluster.planner.outlook.pictures import MOST_ROWS
 
     if models > MOST_ROWS:
-        click.echo(f"{path} leaves out {models - MOST_ROWS} models; --model names one", err=True)
+        left_out = counted(models - MOST_ROWS, "model")
+        click.echo(f"{path} leaves out {left_out}; --model names one", err=True)
     click.echo(path, err=True)

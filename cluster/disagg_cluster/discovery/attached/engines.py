@@ -17,6 +17,7 @@ from disagg_cluster.telemetry.pages.label_values import LabelValues
 from disagg_exporter.accounting import Ledger
 from disagg_exporter.devices.source import pseudo_device
 from disagg_exporter.model import Device
+from disagg_exporter.model.counted import agreeing, counted
 from disagg_exporter.roles.evidence.types import Verdict
 
 MAX_MODEL_NAME = 128
@@ -69,7 +70,9 @@ class AttachedEngines:
         left_out = self._registry.left_out
         if not left_out:
             return ""
-        return f"{left_out} engines more than {MAX_ENGINES} were found and are left out"
+        were, are = agreeing(left_out, "was", "were"), agreeing(left_out, "is", "are")
+        engines = counted(left_out, "engine")
+        return f"{engines} more than {MAX_ENGINES} {were} found and {are} left out"
 
     def engines(self) -> tuple[FoundEngine, ...]:
         """Return the current engines."""

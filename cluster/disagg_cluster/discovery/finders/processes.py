@@ -35,6 +35,7 @@ from disagg_cluster.host.tcp_listeners import all_listeners, socket_inodes
 from disagg_cluster.telemetry.steps.fpm_addresses import DYNAMO_PORT_VARIABLE
 from disagg_exporter.inside_engine.disagg_steps import wire
 from disagg_exporter.model import Device, DeviceReading
+from disagg_exporter.model.counted import agreeing, counted
 from disagg_exporter.roles.evidence.environment import NAMES_READ
 from disagg_exporter.roles.evidence.types import Markers
 
@@ -252,8 +253,8 @@ def _missing(
     hidden = len(servers) - len(found)
     if hidden and os.geteuid() != 0:
         return (
-            f"{hidden} engines belong to users whose processes we may not look into: "
-            "run as their user or as root (CAP_SYS_PTRACE)"
+            f"{counted(hidden, 'engine')} {agreeing(hidden, 'belongs', 'belong')} to users whose "
+            "processes we may not look into: run as their user or as root (CAP_SYS_PTRACE)"
         )
     return ""
 

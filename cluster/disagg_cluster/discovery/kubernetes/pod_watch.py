@@ -23,6 +23,7 @@ from disagg_cluster.discovery.kubernetes.pod_store import (
 from disagg_cluster.discovery.kubernetes.pods import Pod, read_pod
 from disagg_exporter.collectors import CollectorHealth, DaemonExecutor, is_foreseen
 from disagg_exporter.model import CollectorStatus
+from disagg_exporter.model.counted import counted
 
 COLLECTOR = "kube_api"
 LIST_SECONDS = 30.0
@@ -79,7 +80,8 @@ class PodWatch:
     def why(self) -> str:
         """Return why the pods are unavailable; empty while all of them are reported."""
         left_out = self._store.left_out
-        return self._health.why or (f"{left_out} pods more than {MAX_PODS}" if left_out else "")
+        too_many = f"{counted(left_out, 'pod')} more than {MAX_PODS}" if left_out else ""
+        return self._health.why or too_many
 
     async def run(self) -> None:
         """Follow until cancelled."""

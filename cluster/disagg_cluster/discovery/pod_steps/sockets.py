@@ -20,6 +20,7 @@ from disagg_cluster.discovery.pod_steps.admission import (
 from disagg_cluster.telemetry.steps.step_source import ReceiverHealth
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.model import CollectorStatus, Method
+from disagg_exporter.model.counted import agreeing, counted
 from disagg_exporter.steps.listener import ListenerCounts, StepsListener
 from disagg_exporter.steps.messages import StepEvent
 
@@ -104,8 +105,9 @@ class PodStepSockets:
             for warning in self._warnings.due(self._socket_statuses(speakers), self._clock_ns()):
                 _log.warning("%s: %s", COLLECTOR, warning)
             if plan.left_out:
-                left_out = len(plan.left_out)
-                problems[""] = f"{left_out} pods more than {MAX_SOCKETS} ask for a steps socket"
+                left_out = counted(len(plan.left_out), "pod")
+                ask = agreeing(len(plan.left_out), "asks", "ask")
+                problems[""] = f"{left_out} more than {MAX_SOCKETS} {ask} for a steps socket"
 
     def close(self) -> None:
         """Close all sockets; the folders stay, for the next daemon."""

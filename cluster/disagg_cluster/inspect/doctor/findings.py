@@ -14,6 +14,7 @@ from disagg_cluster.inspect.doctor.facts import (
     unverified_engines,
 )
 from disagg_cluster.inspect.doctor.workers import examine_worker
+from disagg_exporter.model.counted import agreeing, counted
 
 _MAKE_ROOM = "make room on the disk of the run folder, or make it writable"
 _LOST_BY = {
@@ -98,7 +99,10 @@ def devices(facts: NodeFacts) -> Iterator[Diagnosis]:
             f"no GPUs are read ({facts.no_gpus}): each engine is accounted as one device",
         )
     else:
-        yield Diagnosis(Level.FINE, f"{facts.devices} devices are read")
+        yield Diagnosis(
+            Level.FINE,
+            f"{counted(facts.devices, 'device')} {agreeing(facts.devices, 'is', 'are')} read",
+        )
 
 
 def workers(facts: NodeFacts) -> Iterator[Diagnosis]:
@@ -137,11 +141,12 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
             "let `disagg-node init` write a node file that launches one",
             gain=5,
         )
-    if facts.left_out_engines:
+    if left_out := facts.left_out_engines:
         yield Diagnosis(
             Level.WRONG,
-            f"{facts.left_out_engines} engines beyond the {MAX_ENGINES} that one daemon attaches "
-            "to were found: they are neither shown nor measured",
+            f"{counted(left_out, 'engine')} beyond the {MAX_ENGINES} that one daemon attaches to "
+            f"{agreeing(left_out, 'was found: it is', 'were found: they are')} neither shown nor "
+            "measured",
             "list those that matter under `attach: endpoints:`, with `processes: false`",
             gain=7,
         )

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from datetime import datetime
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.host.spans import duration_text
 from disagg_cluster.inspect.doctor.facts import Diagnosis, Level, WorkerFacts
+from disagg_exporter.model.counted import counted
 
 _LINE_CHARACTERS = 160
 

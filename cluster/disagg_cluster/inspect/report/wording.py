@@ -5,6 +5,7 @@ from __future__ import annotations
 from disagg_cluster.inspect.report.coverage import Incident
 from disagg_cluster.inspect.report.figures import PHASES, WHOLE, Account, Report
 from disagg_cluster.inspect.report.past import utc
+from disagg_exporter.model.counted import agreeing, counted
 
 ABSENT = "-"
 COVERAGE_HEADS = ("GPU time", "GPU-hours", "Share")
@@ -123,12 +124,12 @@ def coverage(report: Report) -> str:
     text = (
         f"{almost(known.accounted_ratio)} of the GPU time is accounted for: "
         f"{hours(known.accounted_gpu_hours)} of {hours(known.expected_gpu_hours)} GPU-hours of "
-        f"{known.gpus:g} GPUs on {known.nodes} {'node' if known.nodes == 1 else 'nodes'}."
+        f"{known.gpus:g} {'GPU' if known.gpus == 1 else 'GPUs'} on {counted(known.nodes, 'node')}."
     )
     if known.nodes_part_time:
         text += (
             f" {known.nodes_part_time} of them "
-            f"{'was' if known.nodes_part_time == 1 else 'were'} not seen all the time."
+            f"{agreeing(known.nodes_part_time, 'was', 'were')} not seen all the time."
         )
     if known.accounted_ratio < WHOLE:
         text += " What is not is in no sum, and a gap in the plots where nothing is known."

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
 from disagg_cluster.planner.outlook.values import Value
 from disagg_cluster.planner.outlook.wording import amount
 from disagg_cluster.planner.plan.hindsight import SplitOutcome
+from disagg_exporter.model.counted import counted
 
 _DAY_SECONDS = 86_400.0
 _HOUR_SECONDS = 3600.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from disagg_cluster.host.columns import columns
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
 from disagg_cluster.planner.advice.past_split_text import past_split_words
 from disagg_cluster.planner.advice.separation_advice import ModelSeparation
@@ -24,6 +23,7 @@ from disagg_cluster.planner.plan.gpu_plan import (
     UndecidedPlan,
 )
 from disagg_exporter.errors import escaped_lines
+from disagg_exporter.model.counted import counted
 
 _SHARE = f"{100 * SHORT_QUANTILE:g} %"
 _LEGEND = (

@@ -11,6 +11,7 @@ from disagg_cluster.planner.outlook.wording import amount, named
 from disagg_cluster.planner.separation.reasons import BOUND_WORDS, engines_in_words
 from disagg_cluster.planner.separation.verdict import Advice, Gain, UndecidedSeparation
 from disagg_exporter.errors import escaped_lines
+from disagg_exporter.model.counted import counted
 
 # Planner-file keys that provide a missing input, by how `missing_inputs` begins it.
 _FILE_KEYS = {
@@ -40,7 +41,7 @@ def verdict_words(answer: GpuSeparation) -> str:
 
 def _where(answer: GpuSeparation) -> str:
     if not answer.gpu_name:
-        return "" if answer.gpus is None else f", {answer.gpus} GPUs"
+        return "" if answer.gpus is None else f", {counted(answer.gpus, 'GPU')}"
     today = "" if answer.today is Today.ASSUMED else f", {answer.today} today"
     return f", {answer.gpus} x {answer.gpu_name}{today}"
 

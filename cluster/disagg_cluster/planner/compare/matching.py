@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from disagg_cluster.planner.compare.minutes import SpanMinutes
 from disagg_cluster.planner.history.load_series import Floats
+from disagg_exporter.model.counted import counted
 
 _LOAD_FACTOR, _LENGTH_FACTOR = 1.2, 1.3
 _LENGTHS = 1000
@@ -48,10 +49,11 @@ def match(before: SpanMinutes, after: SpanMinutes) -> MatchedMinutes | Undecided
     spans = (before, after)
     strata = [_strata(span) for span in spans]
     for name, found in zip(("before", "after"), strata, strict=True):
-        if (found != _NONE).sum() < LEAST_MINUTES:
+        known = int((found != _NONE).sum())
+        if known < LEAST_MINUTES:
             return UndecidedComparison(
-                f"{int((found != _NONE).sum())} minutes {name} of which requests, tokens and GPUs "
-                f"are known; a comparison needs {LEAST_MINUTES}"
+                f"{counted(known, 'minute')} {name} of which requests, tokens and GPUs are known; "
+                f"a comparison needs {LEAST_MINUTES}"
             )
     shares = [_shares(each) for each in strata]
     common = {
@@ -65,8 +67,9 @@ def match(before: SpanMinutes, after: SpanMinutes) -> MatchedMinutes | Undecided
     )
     if min(each.sum() for each in matched) < LEAST_MINUTES:
         return UndecidedComparison(
-            f"{matched[0].sum()} minutes before and {matched[1].sum()} after are alike in load and "
-            f"prompt length; a comparison needs {LEAST_MINUTES} of each: {'; '.join(unmatched)}"
+            f"{counted(int(matched[0].sum()), 'minute')} before and {matched[1].sum()} after are "
+            "alike in load and prompt length; a comparison needs "
+            f"{LEAST_MINUTES} of each: {'; '.join(unmatched)}"
         )
     weights = [_weights(each, common) for each in strata]
     ratios = [

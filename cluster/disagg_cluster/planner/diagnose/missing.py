@@ -12,6 +12,7 @@ from disagg_cluster.planner.diagnose.evidence.telling import silent, telling, un
 from disagg_cluster.planner.diagnose.verdict.values import EngineKey
 from disagg_cluster.planner.diagnose.words.vocabulary import whose_words
 from disagg_exporter.model import Role
+from disagg_exporter.model.counted import agreeing, counted
 
 
 def is_wait_unknown(view: ModelView) -> bool:
@@ -50,7 +51,8 @@ def missing_evidence(view: ModelView) -> list[str]:
         found.append("no engine exports the seconds of its steps: whether they are slow is unknown")
     rejected = view.changes.fleet.rejected
     found += [
-        f"{count} samples, of any model, are left out: {why}" for why, count in rejected.items()
+        f"{counted(count, 'sample')}, of any model, {agreeing(count, 'is', 'are')} left out: {why}"
+        for why, count in rejected.items()
     ]
     return found
 

@@ -16,6 +16,7 @@ from disagg_cluster.planner.forecast.load_forecast import (
 )
 from disagg_cluster.planner.forecast.projection import Projection, project
 from disagg_cluster.planner.history.load_series import Floats, LoadSeries
+from disagg_exporter.model.counted import counted
 
 Forecasting = Callable[[LoadSeries, int, Sequence[float]], LoadForecast | UndecidedForecast]
 """Forecasts a series a number of steps ahead, in the given quantiles."""
@@ -53,7 +54,7 @@ def forecast(
     observations = int(np.isfinite(recent).sum())
     if observations < LEAST_OBSERVATIONS:
         return UndecidedForecast(
-            f"{observations} steps of history; a forecast needs {LEAST_OBSERVATIONS}"
+            f"{counted(observations, 'step')} of history; a forecast needs {LEAST_OBSERVATIONS}"
         )
     values = _from_first_known(recent)
     gap_steps = int(np.argmax(np.isfinite(values[::-1])))
@@ -63,8 +64,8 @@ def forecast(
         unknown = f" after {gap_steps} that are not known" if gap_steps else ""
         needed = "both together" if gap_steps else "the horizon"
         return UndecidedForecast(
-            f"{len(values)} steps of history for {horizon_steps} ahead{unknown}; a forecast needs "
-            f"{LEAST_HISTORY_PER_HORIZON} times {needed}"
+            f"{counted(len(values), 'step')} of history for {horizon_steps} ahead{unknown}; "
+            f"a forecast needs {LEAST_HISTORY_PER_HORIZON} times {needed}"
         )
     values, launch = _from_launch(values, least_steps)
     asked = np.asarray(quantiles, dtype=np.float64)

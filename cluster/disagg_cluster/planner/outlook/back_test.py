@@ -18,6 +18,7 @@ from disagg_cluster.planner.forecast.load_forecast import (
 from disagg_cluster.planner.history.load_series import Floats, LoadSeries
 from disagg_cluster.planner.outlook.horizons import ORIGINS
 from disagg_cluster.planner.outlook.model_outlook import UndecidedHorizon, longer_steps
+from disagg_exporter.model.counted import agreeing, counted
 
 LEAST_ORIGINS = 4
 """A score needs at least so many outcomes."""
@@ -116,10 +117,12 @@ class _Outcomes:
 
     def score(self, horizon_seconds: float) -> HorizonScore | UndecidedHorizon:
         if self._origins < LEAST_ORIGINS:
+            have = agreeing(self._origins, "has", "have")
+            them = agreeing(self._origins, "it", "them")
             return UndecidedHorizon(
                 horizon_seconds,
-                f"{self._origins} past moments have history enough before them and outcomes behind "
-                f"them; a back-test needs {LEAST_ORIGINS}",
+                f"{counted(self._origins, 'past moment')} {have} history enough before {them} and "
+                f"outcomes behind {them}; a back-test needs {LEAST_ORIGINS}",
             )
         error, last_error, load, loss, last_loss = map(float, self._sums)
         return HorizonScore(

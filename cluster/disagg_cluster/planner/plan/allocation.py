@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.plan.bounds import GpuOffer, PlanBounds, nodes_needed
 from disagg_cluster.planner.plan.planned_model import PlannedModel
+from disagg_exporter.model.counted import counted
 
 EngineKind = tuple[str, int]
 """Name of the GPUs, and how many of them an engine takes."""
@@ -132,7 +132,7 @@ def _within(request: PoolRequest, bounds: PlanBounds) -> int:
 
 
 def _most_engines(bounds: PlanBounds) -> str:
-    return f"at most {bounds.most_engines} engines of a role"
+    return f"at most {counted(bounds.most_engines or 0, 'engine')} of a role"
 
 
 def _without_least(

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
 from disagg_cluster.planner.plan.role_pool import RolePool, overflow_engines
 from disagg_cluster.planner.plan.worker_option import Counts, block_needs
 from disagg_exporter.model import Role
+from disagg_exporter.model.counted import counted
 
 
 @dataclass(slots=True, eq=False)

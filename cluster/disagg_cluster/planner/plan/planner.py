@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.capacity.pool_capacity import UndecidedCapacity
 from disagg_cluster.planner.forecast.load_forecast import UndecidedForecast
 from disagg_cluster.planner.plan.actions import pool_actions, with_moves
@@ -24,6 +23,7 @@ from disagg_cluster.planner.plan.planned_model import (
 from disagg_cluster.planner.plan.reasons import clock
 from disagg_cluster.planner.plan.role_pool import desired_engines, role_pools
 from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
+from disagg_exporter.model.counted import counted
 
 
 def plan(

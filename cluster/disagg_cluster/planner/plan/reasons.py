@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.forecast.driver_shifts import DriverShift
 from disagg_cluster.planner.forecast.forecast_error import ForecastError
 from disagg_cluster.planner.forecast.paths import LoadPaths
@@ -16,6 +15,7 @@ from disagg_cluster.planner.plan.role_pool import RolePool
 from disagg_cluster.planner.plan.schedule import PlanCosts, PlanTiming
 from disagg_cluster.planner.plan.worker_option import Counts, EngineCurve, step_mix
 from disagg_exporter.model import Role
+from disagg_exporter.model.counted import agreeing, counted
 
 _PERCENT = 100
 
@@ -125,7 +125,7 @@ def _change_words(
     else:
         yield (
             f"{more} more than the present {present} must serve at {at}, and "
-            f"{'takes' if more == 1 else 'take'} {_minutes(timing.lead_seconds)} to start"
+            f"{agreeing(more, 'takes', 'take')} {_minutes(timing.lead_seconds)} to start"
         )
 
 
@@ -142,7 +142,7 @@ def _late_words(
     if missing > 0:
         yield (
             f"one more takes {_minutes(timing.lead_seconds)} to start, so "
-            f"{missing} {'is' if missing == 1 else 'are'} missing until then"
+            f"{missing} {agreeing(missing, 'is', 'are')} missing until then"
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from disagg_cluster.planner.rebalance.limits import HOUR_SECONDS, RebalanceLimits
 from disagg_exporter.model import Role
+from disagg_exporter.model.counted import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class MoveLog:
             return "a move is under way"
         recent = self._recent(now_seconds)
         if len(recent) >= limits.moves_per_hour:
-            return f"{len(recent)} moves began within the last hour: no more are allowed"
+            return f"{counted(len(recent), 'move')} began within the last hour: no more are allowed"
         since = None if self.tried_seconds is None else now_seconds - self.tried_seconds
         if since is not None and 0 <= since < limits.cool_down_seconds:
             return f"the last move ended {since:.0f} s ago: cooling down"

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_exporter.model import Role
+from disagg_exporter.model.counted import counted
 
 _NAMED_NODES = 3
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.outlook.horizons import duration
 from disagg_cluster.planner.outlook.wording import clock
 from disagg_cluster.planner.rebalance.decision import Move
@@ -13,6 +12,7 @@ from disagg_cluster.planner.rebalance.model_rebalance import ModelRebalance
 from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
 from disagg_cluster.planner.rebalance.shadow import ShadowAccounting
 from disagg_exporter.errors import escaped, escaped_lines
+from disagg_exporter.model.counted import counted
 
 _MINUTE_SECONDS = 60.0
 

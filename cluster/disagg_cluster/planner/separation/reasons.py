@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.capacity.engine_shape import EngineShape
 from disagg_cluster.planner.separation.pools import MixedEngines, SplitPools
 from disagg_cluster.planner.separation.verdict import WORTH, Gain
+from disagg_exporter.model.counted import agreeing, counted
 
 _LITTLE = 0.02
 BOUND_WORDS = {
@@ -59,8 +59,8 @@ def _reasons(
     idle = (gpus - mixed.engines * mixed.shape.gpus, gpus - split.gpus)
     for count, kind in zip(idle, ("mixed", "separate"), strict=True):
         if count:
-            left = "is" if count == 1 else "are"
-            yield f"{count} of {gpus} GPUs {left} left over when {kind}"
+            are = agreeing(count, "is", "are")
+            yield f"{count} of {counted(gpus, 'GPU')} {are} left over when {kind}"
     if interference_gain is not None:
         yield (
             "by the time that the engines lost to mixed steps, without any model, the gain is "

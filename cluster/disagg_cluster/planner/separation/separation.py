@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts
 from disagg_cluster.planner.capacity.request_mix import RequestMix
 from disagg_cluster.planner.capacity.targets import Targets
@@ -34,6 +33,7 @@ from disagg_cluster.planner.separation.verdict import (
     SeparationVerdict,
     UndecidedSeparation,
 )
+from disagg_exporter.model.counted import counted
 
 FORMULA_ERROR = 0.05
 """Standard deviation of a gain due to the capacity formulas: `make bench-separation`."""
@@ -106,8 +106,9 @@ def merging(
     why = reasons(gain, found.mixed, found.split, gpus, None)
     best = found.pair.best(gpus)
     if best is not None and best.requests_per_second > found.split.requests_per_second:
+        decoders = counted(best.decode_engines, "decode engine")
         why += (
-            f"{best.prefill_engines} prefill and {best.decode_engines} decode engines would take "
+            f"{best.prefill_engines} prefill and {decoders} would take "
             f"{best.requests_per_second / found.split.requests_per_second:.2f} times as much as "
             "today's split",
         )

@@ -33,6 +33,7 @@ from disagg_cluster.planner.settings.sections import (
     TimingSection,
 )
 from disagg_exporter.errors import DisaggError
+from disagg_exporter.model.counted import counted
 
 DEFAULT_PORT = 9848
 
@@ -160,7 +161,8 @@ def _contradictions(config: PlannerConfig) -> Iterator[Finding]:
         yield Finding(("gpus",), str(error))
     for number, offer in enumerate(config.gpus):
         if offer.most_gpus and offer.most_gpus < offer.node_gpus:
-            why = f"expected at least one node of {offer.node_gpus}, not {offer.most_gpus} GPUs"
+            given = counted(offer.most_gpus, "GPU")
+            why = f"expected at least one node of {offer.node_gpus}, not {given}"
             yield Finding(("gpus", number, "most_gpus"), why)
     if config.rebalance.mode is RebalanceMode.ACT and config.rebalance.run_dir is None:
         why = "act asks a daemon to move engines: expected run_dir, its run folder on this machine"

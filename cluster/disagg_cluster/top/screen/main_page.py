@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.top.screen import sections
 from disagg_cluster.top.screen.bars import legend
 from disagg_cluster.top.screen.columns import (
@@ -23,6 +22,7 @@ from disagg_cluster.top.screen.controls import (
 from disagg_cluster.top.screen.lines import Glyphs, Line, Span, folded
 from disagg_cluster.top.screen.tables import table
 from disagg_cluster.top.view.values import GpuRow, TerminalView
+from disagg_exporter.model.counted import counted
 
 _ALL = "all"
 
@@ -127,7 +127,7 @@ def _cut(part: _Part, size: int) -> Sequence[Line]:
     if part.what == "engine":
         first = max(0, min(part.first - seen // 2, len(below) - seen))
     hidden = len(below) - seen
-    more = f"… {hidden} more {part.what}{'s' if hidden != 1 else ''}"
+    more = f"… {counted(hidden, f'more {part.what}')}"
     note: Line = (Span(more + (f", {first} above" if first else ""), "dim"),)
     return [*part.lines[: part.fixed], *below[first : first + seen], note]
 

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.top.screen import sections
 from disagg_cluster.top.screen.bars import bar, history_line, known_slots
 from disagg_cluster.top.screen.columns import bound_words, worker_columns
@@ -23,6 +22,7 @@ from disagg_cluster.top.screen.numbers import (
 )
 from disagg_cluster.top.screen.tables import table
 from disagg_cluster.top.view.values import LiveEngineRow, TerminalView, WorkerRow
+from disagg_exporter.model.counted import counted
 
 _HELP = """
 All values are for a minute that ended some seconds ago, with the latest final accounts.

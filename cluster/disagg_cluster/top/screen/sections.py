@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.top.screen.columns import fullness_style
 from disagg_cluster.top.screen.controls import Controls, EngineOrder
 from disagg_cluster.top.screen.lines import Glyphs, Line, Span, fitted, width_of
 from disagg_cluster.top.screen.numbers import clock, count, latency, percent, rate, window
 from disagg_cluster.top.view.values import ModelRow, TerminalView, model_words
+from disagg_exporter.model.counted import counted
 
 SIMULATED = "SIMULATED"
 _FEW_RATES_SECONDS = 30.0

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol, TypeVar
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.top.readings.values import EngineReading, LiveReading, WorkerReading
 from disagg_cluster.top.view.gpu_history import WINDOW_SECONDS, GpuTimeline
 from disagg_cluster.top.view.values import NodeEvent
+from disagg_exporter.model.counted import counted
 
 LEAST_RATE_SECONDS = 0.9
 """No rates are computed over shorter times."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.top.readings.values import LiveReading, WorkerReading
 from disagg_cluster.top.view.reading_history import named
 from disagg_cluster.top.view.values import Trouble, TroubleSeverity
 from disagg_exporter.landing.problems import DEAD_STATES, WORKER_PROBLEMS
+from disagg_exporter.model.counted import counted
 
 _OF_ALERTS = {
     "critical": TroubleSeverity.BROKEN,

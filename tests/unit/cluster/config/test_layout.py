@@ -76,6 +76,12 @@ def test_a_count_gets_the_gpus_that_its_worker_still_holds_and_no_other_worker_g
     }
 
 
+def test_a_worker_that_wants_a_single_gpu_is_refused_in_the_singular() -> None:
+    found = allocate([GpuRequest(0, "a", 1), GpuRequest(1, "b", 1)], (gpu(0),))
+
+    assert [finding.message for finding in found.findings] == ["1 GPU wanted, 0 of 1 free"]
+
+
 def test_where_no_gpu_is_free_a_count_gets_what_no_worker_of_the_file_holds() -> None:
     config = node(worker("new", gpus=1, port=1), worker("b", gpus=1, port=2))
 

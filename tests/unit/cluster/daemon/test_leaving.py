@@ -48,10 +48,10 @@ def test_the_shutdown_message_names_what_is_waited_for() -> None:
     ready = replace(GOLDEN, workers=(WorkerStatus("prefill-0", "ready", 0, 1.0), failed))
 
     assert ending_text(ready, 90.0, leaves=False) == (
-        "ending: 1 worker may finish their requests (3 running requests) for up to 1m 30s, "
-        "then they end; a second Ctrl-C waits for none"
+        "ending: 1 worker may finish its requests (3 running requests) for up to 1m 30s, "
+        "then it ends; a second Ctrl-C waits for none"
     )
-    assert "the next daemon adopts them" in ending_text(ready, 90.0, leaves=True)
+    assert "1 worker goes on: the next daemon adopts it" in ending_text(ready, 90.0, leaves=True)
     assert "no worker of ours runs" in ending_text(None, 0.0, leaves=False)
 
 

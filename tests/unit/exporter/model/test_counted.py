@@ -2,12 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from disagg_cluster.host.counted import counted
+from disagg_exporter.model.counted import agreeing, counted
 
 
 @pytest.mark.parametrize(
-    ("number", "words"),
-    [(0, "0 engines"), (1, "1 engine"), (2, "2 engines"), (1200, "1,200 engines")],
+    ("number", "words", "verb"),
+    [
+        (0, "0 engines", "are"),
+        (1, "1 engine", "is"),
+        (2, "2 engines", "are"),
+        (1200, "1,200 engines", "are"),
+    ],
 )
-def test_only_a_count_of_one_is_singular(number: int, words: str) -> None:
+def test_only_a_count_of_one_is_singular(number: int, words: str, verb: str) -> None:
     assert counted(number, "engine") == words
+    assert agreeing(number, "is", "are") == verb

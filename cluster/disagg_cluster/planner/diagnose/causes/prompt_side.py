@@ -32,6 +32,7 @@ from disagg_cluster.planner.diagnose.causes.work_factors import (
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
+from disagg_exporter.model.counted import agreeing
 
 # Engines with a cost below this part of the largest are left out of a factor's finding.
 _LEAST_PART = 0.2
@@ -201,7 +202,7 @@ def _demand(
     starting = [row for row in gone if is_starting(view, row)]
     if out := starting or gone:
         names = ", ".join(view.engines[row].place[2] for row in out)
-        state = f"{'is' if len(out) == 1 else 'are'} {'starting' if starting else 'gone'}"
+        state = f"{agreeing(len(out), 'is', 'are')} {'starting' if starting else 'gone'}"
         text = f"{names} {state}, and the other engines cannot do that work as well"
     whole = np.zeros(len(view.engines))
     whole[waits.rows] = cost

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.diagnose.verdict.values import (
     BottleneckFinding,
     DiagnosisOutcome,
@@ -23,6 +22,7 @@ from disagg_cluster.planner.diagnose.words.vocabulary import (
 from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.outlook.wording import named
 from disagg_exporter.errors import escaped
+from disagg_exporter.model.counted import counted
 
 _WIDTH = 80
 

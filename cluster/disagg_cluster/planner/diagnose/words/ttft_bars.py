@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from disagg_cluster.planner.diagnose.verdict.values import EngineKey, EngineParts, TtftPart
 from disagg_cluster.planner.diagnose.words.vocabulary import PARTS, duration_words
 from disagg_exporter.errors import escaped
+from disagg_exporter.model.counted import counted
 
 MOST_ENGINES = 12
 LETTERS = {
@@ -65,7 +66,8 @@ def ttft_bars(
         if _excess(each) > _ALIKE * _total(each.observed_seconds):
             yield _line("", "expected", each.expected_seconds, longest, paint)
     if len(known) > most:
-        yield f"  and {len(known) - most:,} more engines, less far off (--json has them all)"
+        others = counted(len(known) - most, "more engine")
+        yield f"  and {others}, less far off (--json has them all)"
 
 
 def _line(name: str, what: str, seconds: Seconds, longest: float, paint: Paint) -> str:

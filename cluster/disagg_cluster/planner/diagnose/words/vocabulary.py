@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from disagg_cluster.host.counted import counted
 from disagg_cluster.planner.diagnose.verdict.values import (
     BEFORE_ENGINES,
     Cause,
@@ -12,6 +11,7 @@ from disagg_cluster.planner.diagnose.verdict.values import (
     TtftPart,
 )
 from disagg_exporter.model import Role
+from disagg_exporter.model.counted import counted
 
 CAUSES = {
     Cause.DEMAND: "demand above what the pool can serve",

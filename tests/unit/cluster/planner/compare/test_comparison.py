@@ -204,7 +204,7 @@ def test_a_span_of_a_few_minutes_is_undecided(steps: int) -> None:
     found = compare(minutes(8, steps=max(steps, 1)), minutes(9))
 
     assert isinstance(found, UndecidedComparison)
-    assert "minutes before of which requests, tokens and GPUs are known" in found.why
+    assert "before of which requests, tokens and GPUs are known" in found.why
 
 
 def test_a_measure_missing_in_one_span_is_unknown_and_others_are_compared() -> None:
