@@ -26,7 +26,8 @@ class FakeEngine:
     the others of the same call arrive. `requests` is the limit of running requests, `vocabulary`
     the number of token ids, `running` the requests of other clients. `schedules_ahead`: a step is
     scheduled, with which the time of its requests begins, while the one before runs, as by vLLM
-    with async scheduling.
+    with async scheduling. `ranks`: data-parallel ranks deal prompts out among them and run their
+    steps at the same time, and its page clocks none.
     """
 
     price: Callable[[int], float]
@@ -37,6 +38,7 @@ class FakeEngine:
     vocabulary: int = 128_000
     running: int = 0
     schedules_ahead: bool = False
+    ranks: int = 1
     now: float = 0.0
     sent: list[Prompt] = field(default_factory=list)
     hung_up: int = 0
@@ -57,8 +59,9 @@ class FakeEngine:
             running=float(self.running),
             waiting=0.0,
             generation_tokens_total=float(self._first_tokens),
-            steps_total=float(self._steps),
+            steps_total=None if self.ranks > 1 else float(self._steps),
             serving=ServingCounts(totals),
+            ranks=self.ranks,
         )
 
     def complete(
@@ -99,7 +102,7 @@ class FakeEngine:
             left[number] = max(left[number] - tokens, 0)
             if not left[number] and tokens:
                 ended.append(number)
-        self.now += self.price(computed)
+        self.now += self.price(computed // self.ranks)
         # Like vLLM's histogram, which counts steps that produce output.
         self._steps += bool(ended)
         for number in ended:

@@ -13,6 +13,7 @@ from disagg_cluster.tune.completion_server import ProbedEngine
 from disagg_cluster.tune.completions import SmallVocabularyError, UniquePrompts, WrittenToken
 from disagg_cluster.tune.probed import SizeProbe
 from disagg_cluster.tune.traffic_guard import LiveEngineError, refuse_others
+from disagg_exporter.model import EnginePage
 
 STEPS = 24
 """Number of steps of a batch to time."""
@@ -71,6 +72,7 @@ class DecodeProber:
         sleep: Waits between polls of the page, the only way to see that aborted requests have left
             the engine.
         others: Requests of others that ran before the first batch; None while not known.
+        ranks: Data-parallel ranks that divide each batch, by the engine's page.
     """
 
     engine: ProbedEngine
@@ -80,6 +82,7 @@ class DecodeProber:
     deadline_seconds: float = DEADLINE_SECONDS
     sleep: Callable[[float], None] = time.sleep
     others: int | None = None
+    ranks: int = 1
 
     def probe(self, batch: int, context_tokens: int) -> SizeProbe | CrowdedBatch:
         """Time the steps of a batch.
@@ -120,16 +123,21 @@ class DecodeProber:
         return _timed(writing, batch)
 
     def _see_others(self) -> None:
-        page = self.engine.page()
+        page = self._page()
         # Later, some of ours may not have been aborted yet.
         if self.others is None and page is not None and page.running is not None:
             self.others = round(page.running)
+
+    def _page(self) -> EnginePage | None:
+        page = self.engine.page()
+        self.ranks = 1 if page is None else page.ranks
+        return page
 
     def _wait_until_idle(self) -> None:
         """Wait until previously aborted requests have left the engine."""
         waited_seconds = 0.0
         while True:
-            page = self.engine.page()
+            page = self._page()
             try:
                 refuse_others(page)
             except LiveEngineError:

@@ -43,12 +43,14 @@ class ContextTuning:
 class DecodeTuning:
     """Results for all contexts, and the recommended setting.
 
-    `others` is the number of requests of others that ran beside them.
+    `others` is the number of requests of others that ran beside them, `ranks` that of the
+    data-parallel ranks that divided each batch.
     """
 
     contexts: tuple[ContextTuning, ...]
     target_seconds: float
     others: int = 0
+    ranks: int = 1
 
     @property
     def max_num_seqs(self) -> int | None:
@@ -57,9 +59,10 @@ class DecodeTuning:
         Contexts of which the engine itself runs fewer do not count: its cache bounds these, and
         shorter ones may be more. Where it runs all that meet the target, it is what it runs at
         most; where the target was out of reach of the largest batch to time, nothing is known. Nor
-        is it beside requests of others: the engine ran more than each batch says.
+        is it beside requests of others, where the engine ran more than each batch says, or where
+        ranks divided each batch: the setting is a rank's.
         """
-        if self.others:
+        if self.others or self.ranks > 1:
             return None
         if any(context.estimate.requests is None for context in self.contexts):
             return None
@@ -97,7 +100,7 @@ class DecodeTuner:
     def found(self) -> DecodeTuning:
         """The results so far."""
         others = self._prober.others or 0
-        return DecodeTuning(tuple(self._contexts), self._target_seconds, others)
+        return DecodeTuning(tuple(self._contexts), self._target_seconds, others, self._prober.ranks)
 
     def run(self, progress: Callable[[ContextTuning], None]) -> DecodeTuning:
         """Search to the end; raises as `DecodeProber.probe`."""

@@ -138,6 +138,9 @@ class PrefillProber:
         ahead = self._ahead and shape.prompts > 1
         before = self._counters()
         self.source = TimeSource.PAGE if before.reports_steps else TimeSource.CLIENT
+        if self.source is TimeSource.CLIENT and before.ranks > 1 and shape.prompts > 1:
+            # Each rank computes its part of them: their tokens come together, from several steps.
+            return None
         begun_seconds = self.now()
         tokens = self._send(shape, ahead=ahead)
         by_client = _by_client(tokens, begun_seconds, shape, ahead=ahead)

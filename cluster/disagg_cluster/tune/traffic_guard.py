@@ -24,12 +24,13 @@ class EngineCounters:
     """An engine's request counters since its start; None if its page lacks one.
 
     `first_token_seconds` sums the times from a request's first step to its first token, by the
-    engine's own clock.
+    engine's own clock. `ranks` is the number of data-parallel ranks that they are sums of.
     """
 
     steps: float | None = None
     first_token_requests: float | None = None
     first_token_seconds: float | None = None
+    ranks: int = 1
 
     def since(self, before: EngineCounters) -> EngineCounters:
         """Return the difference to an earlier reading."""
@@ -37,6 +38,7 @@ class EngineCounters:
             _difference(self.steps, before.steps),
             _difference(self.first_token_requests, before.first_token_requests),
             _difference(self.first_token_seconds, before.first_token_seconds),
+            self.ranks,
         )
 
     @property
@@ -54,6 +56,7 @@ def counters_of(page: EnginePage | None) -> EngineCounters:
         page.steps_total,
         totals.get(Total.FIRST_TOKEN_REQUESTS),
         totals.get(Total.FIRST_TOKEN_SECONDS),
+        page.ranks,
     )
 
 

@@ -195,6 +195,11 @@ def _decode_advice(found: DecodeTuning) -> Iterator[str]:
             "the engine ran more at once than each batch says, and nothing is recommended: take it "
             "out of service to learn its limit."
         )
+    if found.ranks > 1:
+        yield (
+            f"Its {found.ranks} data-parallel ranks divided each batch among them, and a limit is "
+            "a rank's: nothing is recommended. Start it with one rank to learn its limit."
+        )
     most = found.max_num_seqs
     if most is not None and any(each.estimate.slow is not None for each in found.contexts):
         yield (

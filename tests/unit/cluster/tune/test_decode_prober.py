@@ -135,6 +135,18 @@ def test_the_tuner_respects_the_batch_limit_of_the_engine() -> None:
     assert (found.max_num_seqs, context.crowded_at, context.complete) == (20, 20, True)
 
 
+def test_of_a_batch_that_ranks_divide_no_limit_is_recommended() -> None:
+    """Each rank of two keeps the target with 133 requests; both together with 266."""
+    engine = FakeEngine(affine(0.01, 3e-4), ranks=2, requests=1024)
+    tuner = DecodeTuner(prober(engine), [128], 0.05, 512)
+
+    found = tuner.run(lambda _: None)
+
+    assert found.contexts[0].estimate.requests == pytest.approx(266, abs=3)
+    assert found.max_num_seqs is None
+    assert "Its 2 data-parallel ranks divided each batch" in decode_text(found)
+
+
 def test_beside_requests_of_others_no_limit_is_recommended() -> None:
     """The engine keeps the target with 200 at once, of which 100 are those of others."""
     engine = FakeEngine(lambda tokens: 0.01 + 2e-4 * (tokens + 100), running=100, requests=1024)

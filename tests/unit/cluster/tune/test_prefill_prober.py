@@ -72,6 +72,15 @@ def test_prompts_that_do_not_fit_into_one_step_are_no_sample(has_page: bool) -> 
     assert made.is_whole(StepShape(2, 512))
 
 
+def test_prompts_that_ranks_compute_at_the_same_time_are_not_taken_for_one_step() -> None:
+    """Their tokens come together, as if a step of both took as long as one of them."""
+    made = prober(FakeEngine(PRICE, ranks=2))
+
+    assert made.probe(StepShape(1, 512)) is not None
+    assert made.probe(StepShape(2, 512)) is None
+    assert not made.is_whole(StepShape(2, 512))
+
+
 def test_no_prompt_is_sent_twice() -> None:
     engine = FakeEngine(PRICE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from disagg_exporter.model import Role
 
 Curves = Mapping[float, LearnedCurve]
 _FAR_APART = 2.0
+_USUAL_REQUESTS = 256
 
 
 class NoSuchPhaseError(ValueError):
@@ -146,7 +148,7 @@ def profile_costs(
         profile.kv_cache_tokens,
         None,
         min(max_num_batched_tokens or recommended or largest, largest) if prefill else largest,
-        max_num_seqs or _most_requests(contexts) or 256,
+        max_num_seqs or _most_requests(contexts, profile.kv_cache_tokens),
     )
     return ProfileCosts(shape, prefill, decode, _attended_seconds(prefill))
 
@@ -167,6 +169,18 @@ def _attended_seconds(prefill: Curves) -> float:
     return max(more_seconds, 0.0) / (size * (high - low))
 
 
-def _most_requests(contexts: tuple[TimedContext, ...]) -> int | None:
-    """The most requests that the engine ran at once, whether or not within the target."""
-    return max((step.size for each in contexts for step in each.steps), default=None)
+def _most_requests(contexts: tuple[TimedContext, ...], kv_cache_tokens: float | None) -> int:
+    """The requests that the engine runs at once, if it was seen to refuse more for lack of seats.
+
+    Otherwise what is usual, or the most that were timed: a batch was not larger because it missed
+    the target, requests ended too early, the cache was full, or nobody asked for more.
+    """
+    timed = max((step.size for each in contexts for step in each.steps), default=1)
+    seats = [
+        each.crowded_at
+        for each in contexts
+        if each.crowded_at
+        and each.crowded_at >= timed
+        and (each.crowded_at + 1) * each.context_tokens < (kv_cache_tokens or math.inf)
+    ]
+    return max(seats) if seats else max(timed, _USUAL_REQUESTS)

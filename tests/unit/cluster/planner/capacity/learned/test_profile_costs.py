@@ -127,10 +127,37 @@ def test_what_prompts_of_nearly_one_length_differ_by_is_no_price_of_attention() 
 
 
 def test_an_engine_has_the_limits_of_the_profile() -> None:
-    shape = costs().shape
+    shape = costs(decode=timed_contexts((1000, 64, 64))).shape
 
     assert (shape.max_num_batched_tokens, shape.max_num_seqs) == (1024, 64)
     assert shape.kv_tokens == 400_000
+
+
+def timed_contexts(*contexts: tuple[int, int, int | None]) -> dict[str, Any]:
+    """Decode steps up to a batch at contexts of a length, and the most that the engine ran."""
+    found: list[dict[str, Any]] = []
+    for tokens, batch, crowded in contexts:
+        steps = [{"size": 1, "seconds": 0.01}, {"size": batch, "seconds": 0.03}]
+        found.append({"context_tokens": tokens, "steps": steps, "crowded_at": crowded})
+    return {**DECODE, "contexts": found}
+
+
+@pytest.mark.parametrize(
+    ("contexts", "requests"),
+    [
+        # The target was missed, requests ended too early, or nobody asked for more.
+        ([(1000, 64, None)], 256),
+        ([(1000, 512, None)], 512),
+        # It ran more at once with shorter contexts: the cache was full.
+        ([(1000, 64, None), (20_000, 16, 16)], 256),
+        ([(1000, 64, 64), (20_000, 16, 16)], 64),
+        ([(20_000, 19, 19)], 256),
+    ],
+)
+def test_the_largest_batch_timed_is_not_taken_for_the_most_that_an_engine_runs(
+    contexts: list[tuple[int, int, int | None]], requests: int
+) -> None:
+    assert costs(decode=timed_contexts(*contexts)).shape.max_num_seqs == requests
 
 
 def test_a_role_whose_phase_was_not_timed_has_no_costs() -> None:
