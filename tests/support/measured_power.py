@@ -49,11 +49,12 @@ def kernels() -> dict[tuple[str, int, int], tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class PoweredStep:
-    """A stretch of one use (a step, or idle time) and its joules."""
+    """A stretch of one use (a step, or idle time), its joules, and the power limit meanwhile."""
 
     use: Use
     seconds: float
     joules: float
+    limit_watts: float | None = None
 
 
 def step(use: Use, tokens: int, context: int) -> PoweredStep:
@@ -136,16 +137,21 @@ class MeteredGpu:
         self.committed_microjoules = 0
         """Between the first reading and the last one that the committed time reaches."""
 
-    def run(self, steps: Iterator[PoweredStep], commit_seconds: float = 5.0) -> None:
+    def run(
+        self,
+        steps: Iterator[PoweredStep],
+        commit_seconds: float = 5.0,
+        since_seconds: float = 0.0,
+    ) -> None:
         """Run these steps on the GPU, and commit them with the readings of their time."""
         done = list(steps)
-        edges = np.cumsum([0.0, *(each.seconds for each in done)])
+        edges = np.cumsum([since_seconds, *(each.seconds for each in done)])
         factors = 1 + self._noise * self._draw.standard_normal(len(done))
         used = np.array([each.joules for each in done]) * np.maximum(factors, 0.1)
         energy = np.concatenate(([0.0], np.cumsum(used)))
         for each, joules in zip(done, np.diff(energy), strict=True):
             self.joules[each.use] += float(joules)
-        readings = np.arange(0.0, edges[-1] + _READ_SECONDS, _READ_SECONDS)
+        readings = np.arange(since_seconds, edges[-1] + _READ_SECONDS, _READ_SECONDS)
         moved = np.floor(readings / _COUNTER_MOVES_SECONDS) * _COUNTER_MOVES_SECONDS
         totals = np.interp(moved - self._lag_seconds, edges, energy)
         first_reading = round(float(totals[0]) * 1e6)
@@ -156,7 +162,14 @@ class MeteredGpu:
             while read < len(readings) and readings[read] <= edges[last]:
                 watts = (totals[read] - totals[read - 1]) / _READ_SECONDS if read else None
                 at_ns = round(readings[read] * 1e9)
-                reading = DeviceReading("g", at_ns, energy_joules=totals[read], power_watts=watts)
+                now = int(np.searchsorted(edges, readings[read], side="right")) - 1
+                reading = DeviceReading(
+                    "g",
+                    at_ns,
+                    energy_joules=totals[read],
+                    power_watts=watts,
+                    power_limit_watts=done[min(now, len(done) - 1)].limit_watts,
+                )
                 self.ledger.read(reading, 0)
                 read += 1
             self._commit(done[first:last], edges[first : last + 1])

@@ -119,7 +119,7 @@ class PowerCheckpoint(NamedTuple):
 class EnergyCheckpoint(NamedTuple):
     """A device's committed energy, and the reading up to which it is counted.
 
-    `lengths_ns` is the committed time in which it was used.
+    `lengths_ns` is the committed time in which it was used, `limit_watts` the device's power limit.
     """
 
     microjoules: tuple[tuple[Cell, int], ...]
@@ -128,6 +128,7 @@ class EnergyCheckpoint(NamedTuple):
     read_microjoules: int = 0
     lengths_ns: tuple[tuple[Cell, int], ...] = ()
     power: PowerCheckpoint | None = None
+    limit_watts: float | None = None
 
 
 class CarryOverCheckpoint(NamedTuple):

@@ -26,6 +26,7 @@ _NO_LIMIT_WATTS = 1e15
 _NOT_ENDED_NS = 2**62
 # Between two readings: a gigajoule. The sum of 9000 pending ones fits in 63 bits.
 _MOST_MICROJOULES = 10**15
+_SAME_LIMIT = 0.02
 
 
 class CommittedTime(NamedTuple):
@@ -51,6 +52,7 @@ class _EnergyInterval:
     watts: float | None = None
     shares: dict[Cell, float] = field(default_factory=dict)
     held: bool = False
+    limit_changed: bool = False
 
 
 class EnergyLedger:
@@ -69,6 +71,8 @@ class EnergyLedger:
         self._trail = UseTrail()
         self._waiting: deque[_EnergyInterval] = deque()
         self._last: tuple[int, int] | None = None
+        self._limit_watts: float | None = None
+        self._limit_changed = False
         # What follows the last reading at which the total moved; a slow counter's next move may
         # come long after that time was committed.
         self._open: _EnergyInterval | None = None
@@ -96,6 +100,7 @@ class EnergyLedger:
             max(read_microjoules, 0),
             tuple(self.lengths_ns.items()),
             self.power.checkpoint(),
+            self._limit_watts,
         )
 
     def resume(self, before: EnergyCheckpoint | None) -> None:
@@ -105,6 +110,7 @@ class EnergyLedger:
         self.microjoules = Counter(dict(before.microjoules))
         self.lengths_ns = Counter(dict(before.lengths_ns))
         self.baseline_watts = before.baseline_watts
+        self._limit_watts = before.limit_watts
         self.power.resume(before.power, before.baseline_watts)
         if before.read_ns is not None:
             self._last = before.read_ns, before.read_microjoules
@@ -123,6 +129,8 @@ class EnergyLedger:
         below the watermark (it cannot be split any more), and one over which the total fell (the
         driver restarted it) or rose implausibly.
         """
+        if self._has_new_limit(reading.power_limit_watts):
+            self._limit_changed = True
         if reading.energy_joules is None or not isfinite(reading.energy_joules):
             return
         before, now = self._last, (reading.t_ns, round(reading.energy_joules * 1e6))
@@ -138,9 +146,19 @@ class EnergyLedger:
             self.microjoules = Counter()
         ended.end_ns, ended.microjoules = now[0], now[1] - before[1]
         ended.watts = reading.power_watts
+        ended.limit_changed, self._limit_changed = self._limit_changed, False
         self._waiting.append(ended)
         if len(self._waiting) > LONGEST_BUFFER:
             self._join_neighbours()
+
+    def _has_new_limit(self, limit_watts: float | None) -> bool:
+        before = self._limit_watts
+        if limit_watts is None or not limit_watts > 0:
+            return False
+        if before is not None and abs(limit_watts - before) <= _SAME_LIMIT * before:
+            return False
+        self._limit_watts = limit_watts
+        return before is not None
 
     def commit(self, committed: CommittedTime) -> None:
         """Split the energy of time that has been committed."""
@@ -184,7 +202,11 @@ class EnergyLedger:
         _split(lengths_ns, shares, sum(shares.values(), nothing), self.lengths_ns)
         watts_by_column, lag_ns = self.power.watts, self.power.lag_ns
         self._trail.follow(lengths_ns.astype(np.float64), shares)
-        self._learn(count, wholes / 1e6)
+        if any(interval.limit_changed for interval in intervals):
+            # What was drawn under another limit tells nothing of what is drawn under this one.
+            self.power = PowerModel()
+        else:
+            self._learn(count, wholes / 1e6)
         if watts_by_column is not None and lag_ns is not None:
             by_watts = {
                 cell: ns * watts_by_column[COLUMNS[cell.use]]
@@ -230,6 +252,7 @@ def _joined(first: _EnergyInterval, second: _EnergyInterval) -> _EnergyInterval:
         min(watts, default=None),
         first.shares,
         first.held or second.held,
+        first.limit_changed or second.limit_changed,
     )
     for cell, share in second.shares.items():
         both.shares[cell] = both.shares.get(cell, 0.0) + share

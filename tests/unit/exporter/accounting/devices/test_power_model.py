@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -123,6 +124,40 @@ def test_a_leap_of_the_counter_is_not_learned_from_but_accounted_for() -> None:
 
     assert learned[Use.DECODE] == pytest.approx(400, rel=0.05)
     assert sum((gpu.ledger.microjoules or {}).values()) == gpu.committed_microjoules
+
+
+def _under(limit_watts: float, load: Iterator[PoweredStep]) -> Iterator[PoweredStep]:
+    """The same load, but nothing draws more than a limit."""
+    for each in load:
+        joules = min(each.joules, each.seconds * limit_watts)
+        yield replace(each, joules=joules, limit_watts=limit_watts)
+
+
+@pytest.mark.parametrize(("before_watts", "after_watts"), [(500.0, 1200.0), (1200.0, 500.0)])
+def test_what_was_learned_under_another_power_limit_is_forgotten(
+    before_watts: float, after_watts: float
+) -> None:
+    """Without that the old watts would hold for more than half an hour."""
+    load = mixed_load(0.5, 0.2, SECONDS, 1)
+    gpu = MeteredGpu(noise=0.05)
+    gpu.run(chain(_under(before_watts, load), _under(after_watts, mixed_load(0.5, 0.2, 100.0, 2))))
+    fresh = MeteredGpu(noise=0.05)
+    fresh.run(_under(after_watts, mixed_load(0.5, 0.2, SECONDS, 2)))
+
+    assert gpu.ledger.power.by_use() == pytest.approx(fresh.ledger.power.by_use(), rel=0.05)
+    assert gpu.ledger.power.by_use()
+    assert sum((gpu.ledger.microjoules or {}).values()) == gpu.committed_microjoules
+
+
+def test_a_power_limit_that_changed_while_no_daemon_ran_is_seen() -> None:
+    gpu, again = MeteredGpu(noise=0.05), MeteredGpu(noise=0.05)
+    gpu.run(_under(1200.0, mixed_load(0.5, 0.2, SECONDS, 1)))
+    again.ledger.resume(gpu.ledger.checkpoint())
+    assert again.ledger.power.by_use()
+
+    again.run(_under(500.0, mixed_load(0.5, 0.2, 10.0, 2)), since_seconds=2 * SECONDS)
+
+    assert again.ledger.power.by_use() == {}
 
 
 def test_equal_powers_are_divided_by_time() -> None:
