@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from disagg_cluster.planner.forecast.experts import DAY_SECONDS
 from disagg_cluster.planner.forecast.load_forecast import (
     LEAST_HISTORY_PER_HORIZON,
     LEAST_OBSERVATIONS,
@@ -30,6 +31,12 @@ _MOST_BEFORE_LAUNCH = 0.01
 _LEAST_BEFORE_LAUNCH = 0.1
 # and for more than so many times the longest stretch that was as quiet later.
 _LEAST_QUIET_RATIO = 2
+# The load before a rise, over that since, at most, by means of square roots,
+_MOST_BEFORE_RISE = 0.2
+# for at least this share of the history.
+_LEAST_BEFORE_RISE = 0.1
+# Nearly all of what came before is below nearly all that has come since.
+_NEARLY_ALL_BEFORE, _NEARLY_ALL_SINCE = 0.99, 0.05
 
 
 def forecast(
@@ -40,7 +47,8 @@ def forecast(
     Two forecasts are made in different scales, each with bands from its own past errors, and
     averaged: the scale whose past quantiles had the smaller pinball loss weighs by far the most.
     Only the last 40,320 steps of a history are used, and of a model that was launched in it only
-    what follows the launch, or twice the horizon if that is longer. Unknown steps at its end are
+    what follows the launch, or twice the horizon if that is longer. What came before a rise of the
+    load that lasts is raised to its level. Unknown steps at its end are
     forecast too: bands are as wide as the distance from the last known step requires.
 
     Raises:
@@ -68,6 +76,8 @@ def forecast(
             f"a forecast needs {LEAST_HISTORY_PER_HORIZON} times {needed}"
         )
     values, launch = _from_launch(values, least_steps)
+    if not launch:
+        values, launch = at_present_level(values, series.step_seconds)
     asked = np.asarray(quantiles, dtype=np.float64)
     order = np.argsort(asked)
     parts = [
@@ -151,3 +161,57 @@ def _from_launch(values: Floats, least_steps: int) -> tuple[Floats, int]:
 def _from_first_known(values: Floats) -> Floats:
     known = np.isfinite(values)
     return values[int(np.argmax(known)) :] if known.any() else values[:0]
+
+
+def at_present_level(values: Floats, step_seconds: float) -> tuple[Floats, int]:
+    """The steps, with those before a rise multiplied by it, and the first step since.
+
+    All as they are, and 0, if the load has not risen that much.
+
+    A model that gets a fiftieth of its traffic for a week, and then all of it, has a history that
+    says little about the size of the load, but much about its course and its errors.
+    """
+    rise = _risen_at(values)
+    day_steps = max(1, round(DAY_SECONDS / step_seconds))
+    # Before a whole day was seen, a rise may be that of every morning.
+    if rise is None or rise < day_steps:
+        return values, 0
+    raised = values.copy()
+    raised[:rise] *= _growth(values, rise, day_steps)
+    return raised, rise
+
+
+def _risen_at(values: Floats) -> int | None:
+    """The step that divides the history best into a lower and a higher load, if they differ so."""
+    at = np.flatnonzero(np.isfinite(values))
+    known = values[at]
+    if len(known) < 2:
+        return None
+    before = np.arange(1, len(known))
+    since = len(known) - before
+    # Square roots, so that no single spike decides.
+    held = np.cumsum(np.sqrt(known))
+    low, high = held[:-1] / before, (held[-1] - held[:-1]) / since
+    explained = before * since * np.square(high - low) * np.sign(high - low)
+    best = int(np.argmax(explained))
+    count = int(before[best])
+    if not 0 < np.square(low[best]) <= _MOST_BEFORE_RISE * np.square(high[best]):
+        return None
+    if count < _LEAST_BEFORE_RISE * len(known) or len(known) - count < LEAST_OBSERVATIONS:
+        return None
+    most = np.quantile(known[:count], _NEARLY_ALL_BEFORE)
+    return int(at[count]) if most < np.quantile(known[count:], _NEARLY_ALL_SINCE) else None
+
+
+def _growth(values: Floats, rise: int, day_steps: int) -> float:
+    """The load since a rise over that before, at the same times of day as far as both are known."""
+    steps = np.arange(len(values))
+    known, phases = np.isfinite(values), steps % day_steps
+    before, since = known & (steps < rise), known & (steps >= rise)
+    counts = np.bincount(phases[before], minlength=day_steps)
+    sums = np.bincount(phases[before], weights=values[before], minlength=day_steps)
+    both = since & (counts[phases] > 0)
+    usual = float((sums[phases[both]] / counts[phases[both]]).sum())
+    if usual > 0:
+        return float(values[both].sum()) / usual
+    return float(values[since].mean() / values[before].mean())

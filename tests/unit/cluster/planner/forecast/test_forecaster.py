@@ -97,6 +97,22 @@ def test_a_load_that_was_as_quiet_later_was_not_launched() -> None:
     assert found.path(0.95).max() < 0.1 * daily(2).mean()
 
 
+@pytest.mark.parametrize("since", [_DAY // 4, _DAY])
+def test_after_a_week_of_a_fiftieth_the_whole_load_is_forecast_by_its_course_so_far(
+    since: int,
+) -> None:
+    whole = daily(9)
+    known = whole[: 7 * _DAY + since].copy()
+    known[: 7 * _DAY] *= 0.02
+    coming = whole[len(known) :][:_DAY]
+
+    found = made(known, _DAY)
+
+    assert np.abs(found.path(0.5) - coming).mean() < 0.3 * coming.mean()
+    inside = (found.path(0.05) <= coming) & (coming <= found.path(0.95))
+    assert inside.mean() > 0.6
+
+
 def test_a_daily_load_uses_the_day_season() -> None:
     past = daily(8)
     found = made(past[: 7 * _DAY], _DAY)
