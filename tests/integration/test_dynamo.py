@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from disagg_exporter.model import Assignment, Device, EngineState, Method, Phase
 from support.children import free_port
 from support.dynamo_node import DynamoNode, dynamo_node
 from support.running_node import running_node, wait_for
+from support.secluded_node import let_see, seclude
 
 pytestmark = pytest.mark.dynamo_long
 
@@ -60,8 +62,8 @@ def feeds(node: DynamoNode, ledger: Ledger) -> list[FpmFeed]:
             [node.fpm_addresses[name]],
             ledger,
             CapacityModel(itl_seconds=0.05),
-            lambda pid=node.relays[name]: pid,  # type: ignore[misc]
-            session_members,
+            node.relays[name],
+            partial(session_members, node.relays[name]),
         )
         for name in ("prefill", "decode")
     ]
@@ -111,8 +113,11 @@ def test_the_pages_of_real_workers_are_parsed(node: DynamoNode) -> None:
 
 
 def test_workers_are_found_with_their_ids_and_a_lost_registration_is_reported(
-    node: DynamoNode,
+    node: DynamoNode, tmp_path: Path
 ) -> None:
+    start = seclude(tmp_path / "proc")
+    for pid in node.workers.values():
+        let_see(tmp_path / "proc", pid)
     with tempfile.TemporaryDirectory(prefix="dn-") as folder:
         run_dir, metrics = Path(folder), f"127.0.0.1:{free_port()}"
         attach = {"processes": True, "kubernetes": "never", "dynamo_files": str(node.files)}
@@ -124,7 +129,7 @@ def test_workers_are_found_with_their_ids_and_a_lost_registration_is_reported(
             "attach": attach,
             "workers": [],
         }
-        with running_node(file, run_dir) as daemon:
+        with running_node(file, run_dir, start) as daemon:
 
             def registered() -> dict[str, float]:
                 try:

@@ -28,11 +28,12 @@ _RELAY_SCRIPT = Path(__file__).with_name("dynamo_relay.py")
 class DynamoNode:
     """A running node, for a test; `relays` are the leaders of separate sessions.
 
-    `files` is where workers register.
+    `workers` are the processes of its engines; `files` is where they register.
     """
 
     frontend_url: str
     page_urls: dict[str, str]
+    workers: dict[str, int]
     relays: dict[str, int]
     fpm_addresses: dict[str, str]
     files: Path
@@ -97,6 +98,7 @@ def dynamo_node(python: Path, folder: Path) -> Iterator[DynamoNode]:
         node = DynamoNode(
             f"http://127.0.0.1:{http}",
             {name: f"http://127.0.0.1:{port}/metrics" for name, port in pages.items()},
+            {name: pids[name] for name in pages},
             {name: pids[f"relay-{name}"] for name in fpm},
             {name: f"tcp://127.0.0.1:{port}" for name, port in fpm.items()},
             folder / "kv",
