@@ -126,7 +126,9 @@ def test_the_planner_moves_a_real_worker_and_reports_it(folder: Path) -> None:
         done = ("disagg_rebalance_moves_total", "chat", "llama", "done")
         try:
             found = wait_for(
-                lambda: (page := samples(port)).get(done) and page, "the move to be done", 60
+                lambda: page if (page := samples(port)).get(done) else None,
+                "the move to be done",
+                60,
             )
         except AssertionError:
             raise AssertionError((folder / "planner.log").read_text() + node.log()) from None

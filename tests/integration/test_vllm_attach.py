@@ -172,9 +172,10 @@ def test_an_engine_is_measured_by_its_page_and_exactly_once_it_sends_its_steps(
             steps = before.sum("disagg_engine_steps_total", engine=engine)
             page = wait_for(
                 lambda: (
-                    (now := node.page()).sum("disagg_engine_steps_total", engine=engine)
+                    now
+                    if (now := node.page()).sum("disagg_engine_steps_total", engine=engine)
                     > steps + 100
-                    and now
+                    else None
                 ),
                 "a hundred steps more",
             )

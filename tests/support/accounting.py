@@ -16,8 +16,10 @@ from disagg_exporter.model import (
     SECOND_NS,
     Assignment,
     Device,
+    DeviceAccount,
     DeviceReading,
     DeviceSweep,
+    EngineAccount,
     EngineState,
     Method,
     Phase,
@@ -268,10 +270,10 @@ class NodeAccounting:
         """Return how many records arrived twice or too late."""
         return self._engine(name, now).late_records
 
-    def _account(self, gpu: str):  # type: ignore[no-untyped-def]
+    def _account(self, gpu: str) -> DeviceAccount:
         return next(a for a in self.ledger.device_accounts() if a.device.gpu == gpu)
 
-    def _engine(self, name: str, now: float):  # type: ignore[no-untyped-def]
+    def _engine(self, name: str, now: float) -> EngineAccount:
         return next(a for a in self.ledger.engine_accounts(ns(now)) if a.engine == name)
 
 

@@ -39,15 +39,15 @@ def read_capture(path: Path) -> list[tuple[Step, int]]:
 
 
 def _row(step: Step, stamped: TruthStep) -> dict[str, object]:
-    counts = (step.context_requests, step.context_tokens)
-    counts += (step.generation_requests, step.generation_tokens)
+    contexts = (step.context_requests, step.context_tokens)
+    generations = (step.generation_requests, step.generation_tokens)
     return {
         "t": step.t_ns / 1e9,
         "run": step.running,
         "wait": step.waiting,
         "skip": step.deferred,
         "kv": step.kv_usage_ratio,
-        "it": [step.sequence, *counts, step.elapsed_ns / 1e6],
+        "it": [step.sequence, *contexts, *generations, step.elapsed_ns / 1e6],
         "computed": step.computed_tokens,
         "cached": step.cached_tokens,
         "ext": step.external_tokens,
@@ -73,7 +73,8 @@ def counts_of(row: dict[str, Any]) -> dict[str, Any]:
 
 def elapsed_ns(row: dict[str, Any]) -> int:
     """Return how long a row's step took."""
-    return round(row["it"][-1] * 1e6)
+    milliseconds: float = row["it"][-1]
+    return round(milliseconds * 1e6)
 
 
 def _step(row: dict[str, Any]) -> Step:
