@@ -51,7 +51,7 @@ def wait_routed(socket: Path, node: RunningNode, seconds: float = 300.0) -> None
 
     def routed() -> bool:
         views = worker_views(socket)
-        return all(views[name].routed_as for name in engines)
+        return all(views[name].routed_as == views[name].role for name in engines)
 
     wait_for(routed, "all workers to be routed")
 

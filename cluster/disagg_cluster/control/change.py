@@ -70,10 +70,10 @@ def _drained(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
     if not worker.drained:
         return ControlReply(change.id, ReplyOutcome.FAILED, f"{name}: the drain was called off")
     seconds = (now_ns - change.begun_ns) / 1e9
-    if worker.has_no_requests and not worker.routed_as:
+    if worker.has_drained:
         text = f"{name}: drained after {seconds:.1f} s; disagg-node resume {name} ends it"
         return ControlReply(change.id, ReplyOutcome.DONE, text)
-    waits = "the router has not let it go" if worker.routed_as else worker.left_text
+    waits = worker.route_text or worker.left_text
     if now_ns >= change.deadline_ns:
         text = f"{name}: {waits} after {seconds:.0f} s; it goes on"
         way_out = f"disagg-node explain {name} shows how it stands"

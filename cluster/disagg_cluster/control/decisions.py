@@ -170,7 +170,7 @@ def _reassign(
 
 
 def _drain(verb: DrainWorker, worker: WorkerView, node: NodeOverview) -> Orders | ControlRefusal:
-    if worker.drained and worker.idle:
+    if worker.drained and worker.has_drained:
         return Orders(verb, (), f"{worker.worker} is drained already")
     if refusal := drain_refusal(worker, node):
         return refusal

@@ -10,6 +10,7 @@ from disagg_cluster.control.views import MoveView, NodeOverview, WorkerView
 from disagg_cluster.host.spans import duration_text
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Reassignment
 from disagg_cluster.lifecycle.state import WorkerState
+from disagg_exporter.model import Role
 
 _STATES = {WorkerState.BACKOFF: "in backoff"}
 _AT_DEADLINE = {
@@ -47,9 +48,11 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
             f"disagg-node resume {name} ends that"
         )
     if worker.drained:
-        gets = "the router has not let it go yet" if worker.routed_as else "it gets no new requests"
+        gets = worker.route_text or "it gets no new requests"
+        # Nor is it known then whether it has requests left.
+        left = "" if worker.routed_as == Role.UNKNOWN else f"; {worker.left_text}"
         ends = f"disagg-node resume {name} ends that"
-        sentences.append(f"it is drained by hand: {gets}; {worker.left_text}; {ends}")
+        sentences.append(f"it is drained by hand: {gets}{left}; {ends}")
     if worker.file_role and worker.file_role != worker.role:
         sentences.append(
             f"it is a {worker.role} worker, as it was reassigned or as the file was when it began; "
@@ -136,6 +139,8 @@ def _move_sentence(move: Reassignment, now_ns: int) -> str:
 
 def _routing(worker: WorkerView, node: NodeOverview) -> list[str]:
     match node.constraints.membership:
+        case "live" if worker.routed_as == Role.UNKNOWN:
+            return ["which requests the router sends it is not known: it does not tell its engines"]
         case "live" if worker.routed_as:
             return [f"the router sends it {worker.routed_as} requests"]
         case "live" if worker.role in ("prefill", "decode"):

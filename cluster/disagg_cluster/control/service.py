@@ -48,7 +48,7 @@ class RoutingView:
     file_role: str = ""
     routed_as: str = ""
     drained: bool = False
-    idle: bool = False
+    remaining: str = ""
 
 
 class WorkerRouting(Protocol):
@@ -142,7 +142,8 @@ def worker_view(snapshot: WorkerSnapshot, now_ns: int, work: RoutingView) -> Wor
         file_role=work.file_role,
         routed_as=work.routed_as,
         drained=work.drained,
-        idle=work.idle,
+        idle=work.drained and not work.remaining,
+        remaining=work.remaining,
         unanswered=_unanswered(life),
     )
 

@@ -20,7 +20,8 @@ class WorkerView:
     `deadline_seconds` is the time until the state changes without an event (a start or a drain
     times out, a worker in back-off is started), None if it does not. `role` is the role of its
     process, `file_role` the one in the node file; the router sends it requests as `routed_as`, none
-    if empty. `drained`: it gets none until it is resumed; `idle`: it has none. `unanswered` says
+    if empty, and `unknown` while it does not tell its engines. `drained`: it gets none until it is
+    resumed; `idle`: it has none, else `remaining` says what it still has to do. `unanswered` says
     why its last health probe failed; empty if it succeeded or none is expected in this state.
     """
 
@@ -47,6 +48,7 @@ class WorkerView:
     drained: bool = False
     idle: bool = False
     unanswered: str = ""
+    remaining: str = ""
 
     @property
     def paused(self) -> bool:
@@ -60,14 +62,27 @@ class WorkerView:
         return self.idle or gone
 
     @property
+    def has_drained(self) -> bool:
+        """Whether a drained worker has no requests left, and the router sends it none."""
+        return self.has_no_requests and not self.routed_as
+
+    @property
+    def route_text(self) -> str:
+        """Whether the router still sends a drained worker requests; empty if it does not."""
+        if self.routed_as == Role.UNKNOWN:
+            return "whether the router still sends it requests is not known"
+        return "the router has not let it go" if self.routed_as else ""
+
+    @property
     def left_text(self) -> str:
         """What is known about the remaining requests of a drained worker."""
         if self.has_no_requests:
             return "it has no request left"
         if self.state is WorkerState.STARTING:
             return "whether requests still run is known once it is ready"
-        silent = "it does not tell whether requests still run"
-        return silent if self.unanswered else "requests still run"
+        if self.unanswered:
+            return "it does not tell whether requests still run"
+        return self.remaining or "requests still run"
 
     @property
     def being_stopped(self) -> bool:

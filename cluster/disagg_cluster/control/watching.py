@@ -29,9 +29,10 @@ _REST_SECONDS = 0.1
 
 
 def without_times(worker: WorkerView) -> WorkerView:
-    """A worker without its running times: a difference in what is left is a change."""
+    """A worker without its running times and counts: a difference in what is left is a change."""
     paused = None if worker.paused_seconds is None else 0.0
-    return replace(worker, state_seconds=0.0, paused_seconds=paused, deadline_seconds=None)
+    steady = replace(worker, state_seconds=0.0, paused_seconds=paused, deadline_seconds=None)
+    return replace(steady, remaining="")
 
 
 def _daemon_without_times(node: NodeOverview) -> DaemonView:

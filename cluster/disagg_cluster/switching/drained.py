@@ -1,4 +1,4 @@
-"""Detects when an engine without new requests has none left and its peers no longer need it.
+"""Tells what an engine without new requests still has to do, and when its peers need it no more.
 
 Pure. A router selects both engines of a request before it sends it to either, so a removed engine
 may still get requests for as long as their prefill takes. A prefill engine keeps the KV of answered
@@ -7,14 +7,22 @@ prompts until their decode engine has fetched it.
 
 from __future__ import annotations
 
+import math
+
+from disagg_cluster.host.counted import counted
 from disagg_exporter.model import EnginePage
 
 SETTLE_NS = 500_000_000
 """Requests assigned before an engine was removed have arrived after this time."""
 
+UNKNOWN_ROUTE = "requests may still be sent to it (the router does not tell)"
+FETCHED_FROM = "decode engines still fetch KV from it"
 
-def is_idle(page: EnginePage | None, since_ns: int, pending: float | None, pending_ns: int) -> bool:
-    """Whether an engine has no request and none is on its way.
+
+def remaining_text(
+    page: EnginePage | None, since_ns: int, pending: float | None, pending_ns: int
+) -> str:
+    """What an engine still has to do; empty once it has no request and none is on its way.
 
     Args:
         page: Its last page.
@@ -23,9 +31,21 @@ def is_idle(page: EnginePage | None, since_ns: int, pending: float | None, pendi
         pending_ns: When the router reported that.
     """
     settled_ns = since_ns + SETTLE_NS
-    if page is None or page.t_ns <= settled_ns or page.running != 0 or page.waiting:
-        return False
-    return pending is None or (pending == 0 and pending_ns > settled_ns)
+    if page is None or page.t_ns <= settled_ns:
+        return "requests may still run (its page was not read since)"
+    if page.running is None:
+        return "requests may still run (its page does not tell)"
+    if requests := page.running + (page.waiting or 0.0):
+        return f"{_requests(requests)} still run{'s' if requests == 1 else ''}"
+    if pending is None:
+        return ""
+    if math.isinf(pending) or pending_ns <= settled_ns:
+        return UNKNOWN_ROUTE
+    return f"the router still has {_requests(pending)} for it" if pending else ""
+
+
+def _requests(number: float) -> str:
+    return counted(math.ceil(number), "request")
 
 
 def has_fetched(then: EnginePage, now: EnginePage) -> bool:

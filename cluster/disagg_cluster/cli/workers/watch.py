@@ -61,14 +61,8 @@ def worker_text(worker: WorkerView) -> str:
     """The state of a worker as a line."""
     from disagg_cluster.cli.workers.status import state_text
 
-    marks = [
-        mark
-        for mark, holds in (
-            ("paused", worker.paused),
-            ("drained" if worker.has_no_requests else "gets no new requests", worker.drained),
-        )
-        if holds
-    ]
+    drain = "drained" if worker.has_drained else worker.route_text or "gets no new requests"
+    marks = [mark for mark, holds in (("paused", worker.paused), (drain, worker.drained)) if holds]
     role = f" ({worker.role})" if worker.role else ""
     reason = f": {worker.reason}" if worker.reason else ""
     return f"{worker.worker}{role}: {', '.join([state_text(worker), *marks])}{reason}"

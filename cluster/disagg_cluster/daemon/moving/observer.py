@@ -15,7 +15,12 @@ from disagg_cluster.lifecycle.reassignment.progress import (
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_cluster.supervisor.supervision_view import SupervisionView
 from disagg_cluster.supervisor.worker_spec import WorkerSnapshot
-from disagg_cluster.switching.drained import has_fetched, is_idle
+from disagg_cluster.switching.drained import (
+    FETCHED_FROM,
+    UNKNOWN_ROUTE,
+    has_fetched,
+    remaining_text,
+)
 from disagg_cluster.switching.membership import Membership
 from disagg_cluster.switching.pair_probe import EngineAddress
 from disagg_exporter.model import EngineAccount, EnginePage, Method, Phase, Role, Snapshot
@@ -25,6 +30,7 @@ _TELLING = (Method.STEPS, Method.FPM, Method.ENGINE_TIMERS, Method.PAGE, Method.
 
 _PHASES = {Role.PREFILL: Phase.PREFILL, Role.DECODE: Phase.DECODE}
 _STRANGER_BYTES = 512 << 20
+_UNASKED = "its engine has not told whether it can switch in place"
 
 
 class MoveObserver:
@@ -74,7 +80,7 @@ class MoveObserver:
         worker = self._worker(move.worker)
         life, role = worker.life, worker.tag.role
         seconds, has_phases = self._phase_seconds(move)
-        live = self._membership is not None
+        remaining = self.remaining(move.worker, role, move.since_ns) if asked else _UNASKED
         return WorkerSight(
             state=life.state,
             incarnation=life.generation,
@@ -84,9 +90,10 @@ class MoveObserver:
             being_stopped=life.state is WorkerState.DRAINING and not life.restarting,
             reason=worker.reason,
             routed_as=self.routed_as(move.worker),
-            has_router=live,
-            router_known=self._membership is not None and self._membership.present is not None,
-            idle=asked and self.is_idle(move.worker, role, move.since_ns),
+            has_router=self._membership is not None,
+            router_known=self._router_known,
+            idle=not remaining,
+            remaining=remaining,
             phase_seconds=seconds,
             tells_phases=has_phases,
             answer=answer[0],
@@ -94,32 +101,36 @@ class MoveObserver:
         )
 
     def routed_as(self, worker: str) -> Role | None:
-        """The role in which the router sends a worker requests; None if none or unknown."""
-        present = self._membership.present if self._membership is not None else None
-        return None if present is None else present.get(self._workers.tag(worker).url)
+        """The role in which the router sends a worker requests; None if it sends none.
 
-    def is_idle(self, worker: str, role: Role, since_ns: int) -> bool:
-        """Whether it has no request, none is on its way, and no decode engine fetches from it.
+        `Role.UNKNOWN` while a router that can change its engines does not tell them.
+        """
+        if self._membership is None:
+            return None
+        present = self._membership.present
+        return Role.UNKNOWN if present is None else present.get(self._workers.tag(worker).url)
+
+    def remaining(self, worker: str, role: Role, since_ns: int) -> str:
+        """What it still has to do, in words; empty once it has no request and no peer needs it.
 
         Args:
             worker: Its name.
             role: The role of its process.
             since_ns: Since when it is to get nothing new.
         """
-        if self._membership is not None and self._membership.present is None:
-            # Whether the router still sends it requests is unknown.
-            return False
+        if self._membership is not None and not self._router_known:
+            return UNKNOWN_ROUTE
         pending, pending_ns = self._pending(self._workers.tag(worker).url)
-        if not is_idle(self._page_of(worker), since_ns, pending, pending_ns):
-            return False
-        if role is not Role.PREFILL:
-            return True
+        remaining = remaining_text(self._page_of(worker), since_ns, pending, pending_ns)
+        if remaining or role is not Role.PREFILL:
+            return remaining
         if worker not in self._fetching or self._fetching[worker][0] != since_ns:
             self._fetching[worker] = since_ns, self._decode_pages(worker)
-        return all(
+        fetched = all(
             (now := self._page_of(name)) is None or has_fetched(then, now)
             for name, then in self._fetching[worker][1].items()
         )
+        return "" if fetched else FETCHED_FROM
 
     def constraints(self) -> RoleConstraints:
         """What decisions about a worker's role need besides the workers."""
@@ -151,6 +162,10 @@ class MoveObserver:
         """The address of its engine."""
         found = self._worker(worker)
         return EngineAddress(found.tag.url, found.tag.model_name, found.spec.target.api_key)
+
+    @property
+    def _router_known(self) -> bool:
+        return self._membership is not None and self._membership.present is not None
 
     def _worker(self, name: str) -> WorkerSnapshot:
         supervisor = self._workers.supervisor

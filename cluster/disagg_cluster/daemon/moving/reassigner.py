@@ -158,15 +158,13 @@ class Reassigner:
         """What requests a worker gets."""
         if worker not in self._workers:
             return RoutingView()
-        routed = self._observer.routed_as(worker)
-        since_ns = self._drained.get(worker)
-        return RoutingView(
-            self._workers[worker].role.value,
-            routed.value if routed else "",
-            since_ns is not None,
-            since_ns is not None
-            and self._observer.is_idle(worker, self._served_role(worker), since_ns),
-        )
+        file_role = self._workers[worker].role.value
+        routed, since_ns = self._observer.routed_as(worker), self._drained.get(worker)
+        routed_as = routed.value if routed else ""
+        if since_ns is None:
+            return RoutingView(file_role, routed_as)
+        remaining = self._observer.remaining(worker, self._served_role(worker), since_ns)
+        return RoutingView(file_role, routed_as, drained=True, remaining=remaining)
 
     def begin(self, verb: ReassignWorker, request_id: str) -> None:
         """Begin to move a worker to another role."""

@@ -34,6 +34,8 @@ PROOF_SHARE = 0.2
 A decode engine recomputes one token of each prompt, which is prefill: a false switch does no more.
 """
 
+_UNTOLD = "the router does not tell its engines"
+
 
 def advance_move(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
     """Advance a move that is under way by one step if its condition is met."""
@@ -72,7 +74,8 @@ def _leaving(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
     if move.undone:
         # Even if it still sends requests there: the worker cannot stay in a role it does not fill.
         return Moved(move.into(MoveStep.DRAINING, now_ns))
-    return _give_up(move, "the router does not let it go", now_ns)
+    why = "the router does not let it go" if sight.router_known else _UNTOLD
+    return _give_up(move, why, now_ns)
 
 
 def _draining(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
@@ -84,7 +87,7 @@ def _draining(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
     if move.undone:
         return _switch(move, sight, now_ns)
     seconds = move.patience.drain_seconds
-    return _give_up(move, f"requests still run after {seconds:g} s", now_ns)
+    return _give_up(move, f"{sight.remaining} after {seconds:g} s", now_ns)
 
 
 def _drained(move: Reassignment, now_ns: int) -> Reassignment:
@@ -127,14 +130,19 @@ def _joining(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
     if not (serves and (routed or not sight.has_router)):
         if not _is_late(move, now_ns):
             return Moved(move)
-        why = "the router does not take it" if serves else f"{sight.state} as {move.heading}"
-        return _give_up(move, why, now_ns)
+        return _give_up(move, _not_joined(move, sight, serves=serves), now_ns)
     if move.undone:
         return Moved(_ended(move, MoveStep.ROLLED_BACK, move.why, now_ns))
     drained_ns = move.began_ns + to_ns(move.drain_seconds or 0.0)
     seconds = max(now_ns - drained_ns, 0) / 1e9
     proving = replace(move.into(MoveStep.PROVING, now_ns), downtime_seconds=seconds)
     return Moved(replace(proving, base_seconds=sight.phase_seconds))
+
+
+def _not_joined(move: Reassignment, sight: WorkerSight, *, serves: bool) -> str:
+    if not serves:
+        return f"{sight.state} as {move.heading}"
+    return "the router does not take it" if sight.router_known else _UNTOLD
 
 
 def _proving(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:

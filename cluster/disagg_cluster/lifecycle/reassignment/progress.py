@@ -154,11 +154,12 @@ class WorkerSight:
     """The observed state of the worker.
 
     `role` is that of its process. `routed_as` is the role in which the router sends it requests,
-    None if it sends none. Not `router_known`: the router cannot be asked; not `has_router`: the
+    None if it sends none. Not `router_known`: it does not tell its engines; not `has_router`: the
     node has none. `idle`: checked since the step began, it had no request, and none was on its way
-    to it. `phase_seconds` are its total GPU-seconds in the phase of `heading`: a pair for each way
-    in which they are known, always in the same order; None while they are unknown. Not
-    `tells_phases`: the engine's telemetry does not distinguish phases, so that they prove nothing.
+    to it; else `remaining` says what it still has to do. `phase_seconds` are its total GPU-seconds
+    in the phase of `heading`: a pair for each way in which they are known, always in the same
+    order; None while they are unknown. Not `tells_phases`: the engine's telemetry does not
+    distinguish phases, so that they prove nothing.
     """
 
     state: WorkerState
@@ -172,6 +173,7 @@ class WorkerSight:
     has_router: bool = True
     router_known: bool = True
     idle: bool = False
+    remaining: str = "requests still run"
     phase_seconds: tuple[PhaseSeconds, ...] | None = None
     tells_phases: bool = True
     answer: SwitchAnswer = SwitchAnswer.NONE

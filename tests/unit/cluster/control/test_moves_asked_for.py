@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from disagg_cluster.control.changes import Changes, Handled, advance, handle
 from disagg_cluster.control.explanation import explain
 from disagg_cluster.control.messages import (
@@ -155,7 +157,14 @@ def test_a_drain_is_done_when_no_request_runs_and_continues_after_its_timeout() 
     assert drained(replace(busy, routed_as="decode"), 2 * S).text == (
         "d0: the router has not let it go"
     )
+    unknown = replace(busy, idle=True, routed_as="unknown")
+    assert drained(unknown, 2 * S).text == (
+        "d0: whether the router still sends it requests is not known"
+    )
     assert drained(busy, 2 * S).text == "d0: requests still run"
+    assert drained(replace(busy, remaining="2 requests still run"), 2 * S).text == (
+        "d0: 2 requests still run"
+    )
     no_process = replace(busy, pid=None)
     assert drained(replace(no_process, state=WorkerState.FAILED), 2 * S).outcome is (
         ReplyOutcome.DONE
@@ -185,6 +194,31 @@ def test_an_explanation_of_a_move_names_its_request_step_and_duration() -> None:
         "its last requests end, 60 s at most, for 4s now",
         "the router sends it no requests",
     )
+
+
+@pytest.mark.parametrize(
+    ("routed_as", "gets", "routed"),
+    [
+        ("", "it gets no new requests; requests still run", "the router sends it no requests"),
+        (
+            "decode",
+            "the router has not let it go; requests still run",
+            "the router sends it decode requests",
+        ),
+        (
+            "unknown",
+            "whether the router still sends it requests is not known",
+            "which requests the router sends it is not known: it does not tell its engines",
+        ),
+    ],
+)
+def test_an_explanation_of_a_drain_states_nothing_of_the_router_that_is_not_known(
+    routed_as: str, gets: str, routed: str
+) -> None:
+    *_, drained, last = explain(replace(D0, drained=True, routed_as=routed_as), NODE, 0)
+
+    assert drained == f"it is drained by hand: {gets}; disagg-node resume d0 ends that"
+    assert last == routed
 
 
 def test_an_explanation_names_a_failed_probe_and_its_consequence() -> None:

@@ -195,6 +195,10 @@ def test_a_drain_is_ended_by_a_resume() -> None:
     assert orders(DrainWorker("d0")).workers == ("d0",)
     drained = replace(D0, drained=True, idle=True)
     assert orders(DrainWorker("d0"), P0, drained, D1).text == "d0 is drained already"
+    # Without a request at this moment, but the router may send it more.
+    for routed_as in ("decode", "unknown"):
+        routed = replace(drained, routed_as=routed_as)
+        assert orders(DrainWorker("d0"), P0, routed, D1).workers == ("d0",)
 
     resumed = orders(ResumeWorkers("d0"), P0, drained, D1)
 

@@ -48,6 +48,8 @@ def test_elapsed_time_alone_is_not_a_change_and_any_other_field_is() -> None:
         replace(READY, reason="says more"),
     ):
         assert told(NODE, replace(NODE, workers=(changed, OTHER))) == ["worker w"]
+    busy, less = (replace(READY, remaining=f"{n} requests still run") for n in (3, 2))
+    assert told(replace(NODE, workers=(busy,)), replace(NODE, workers=(less,))) == []
     paused = replace(READY, paused_seconds=1.0)
     before = replace(NODE, workers=(paused,))
     assert told(before, replace(NODE, workers=(replace(paused, paused_seconds=2.0),))) == []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -25,6 +26,15 @@ def test_a_worker_line_has_its_state_its_flags_and_its_reason() -> None:
     assert line(worker=worker) == "d (decode): restarting: asked"
     assert line(worker=paused) == "d: ready, paused, gets no new requests"
     assert line(ReplyOutcome.GONE, worker=paused) == "d: is no longer launched here"
+
+
+def test_a_worker_is_drained_only_once_the_router_sends_it_nothing() -> None:
+    idle = WorkerView("d", WorkerState.READY, drained=True, idle=True)
+
+    assert line(worker=idle) == "d: ready, drained"
+    assert line(worker=replace(idle, routed_as="decode")) == (
+        "d: ready, the router has not let it go"
+    )
 
 
 def test_a_move_and_the_end_are_printed_and_a_keepalive_is_not() -> None:

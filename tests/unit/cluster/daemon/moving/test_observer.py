@@ -10,6 +10,7 @@ from disagg_cluster.daemon.moving.observer import MoveObserver
 from disagg_cluster.lifecycle.reassignment.progress import Patience, Reassignment, SwitchAnswer
 from disagg_cluster.lifecycle.state import Lifecycle, WorkerIdentity, WorkerState
 from disagg_cluster.nodefile import from_mapping
+from disagg_cluster.switching.drained import FETCHED_FROM, UNKNOWN_ROUTE
 from disagg_exporter.model import (
     EngineAccount,
     EnginePage,
@@ -98,13 +99,13 @@ def test_without_an_account_there_are_no_phase_seconds() -> None:
 def test_a_prefill_engine_is_busy_until_requests_waiting_on_decode_have_ended() -> None:
     seen = Seen()
     seen.pages |= {"p0": page(), "d0": page(running=2, waiting=5, ended=10)}
-    assert not seen.observer.is_idle("p0", Role.PREFILL, S)
+    assert seen.observer.remaining("p0", Role.PREFILL, S) == FETCHED_FROM
     seen.pages["d0"] = page(running=2, waiting=9, ended=14, t_ns=3 * S)
-    assert not seen.observer.is_idle("p0", Role.PREFILL, S)
+    assert seen.observer.remaining("p0", Role.PREFILL, S)
 
     seen.pages["d0"] = page(running=2, waiting=9, ended=15, t_ns=4 * S)
 
-    assert seen.observer.is_idle("p0", Role.PREFILL, S)
+    assert not seen.observer.remaining("p0", Role.PREFILL, S)
 
 
 def test_two_drained_prefill_engines_become_idle_together() -> None:
@@ -113,7 +114,7 @@ def test_two_drained_prefill_engines_become_idle_together() -> None:
     idle: dict[str, bool] = {}
     for n in range(2):
         seen.pages["d0"] = page(running=2, waiting=5, ended=10 + 9 * n, t_ns=(2 + n) * S)
-        idle = {name: seen.observer.is_idle(name, Role.PREFILL, S) for name in ("p0", "p1")}
+        idle = {n: not seen.observer.remaining(n, Role.PREFILL, S) for n in ("p0", "p1")}
 
     assert idle == {"p0": True, "p1": True}
 
@@ -122,18 +123,20 @@ def test_a_decode_engine_is_idle_once_it_runs_no_request() -> None:
     seen = Seen()
     seen.pages |= {"d0": page()}
 
-    assert seen.observer.is_idle("d0", Role.DECODE, S)
+    assert not seen.observer.remaining("d0", Role.DECODE, S)
     seen.pages["d0"] = page(running=1)
-    assert not seen.observer.is_idle("d0", Role.DECODE, S)
+    assert seen.observer.remaining("d0", Role.DECODE, S)
 
 
 def test_no_engine_is_idle_while_the_engines_of_the_router_are_unknown() -> None:
     router = SimpleNamespace(present=None)
     seen = Seen({"d0": page()}, router=router)
 
-    assert not seen.observer.is_idle("d0", Role.DECODE, S)
+    assert seen.observer.remaining("d0", Role.DECODE, S) == UNKNOWN_ROUTE
+    assert seen.observer.routed_as("d0") is Role.UNKNOWN
     router.present = {}
-    assert seen.observer.is_idle("d0", Role.DECODE, S)
+    assert not seen.observer.remaining("d0", Role.DECODE, S)
+    assert seen.observer.routed_as("d0") is None
 
 
 def test_an_adopted_engine_is_sought_at_the_router_where_it_listens() -> None:

@@ -142,8 +142,8 @@ class Node:
     def routed_as(self, worker: str) -> Role | None:
         return self.sight.routed_as
 
-    def is_idle(self, worker: str, role: Role, since_ns: int) -> bool:
-        return self.sight.idle
+    def remaining(self, worker: str, role: Role, since_ns: int) -> str:
+        return "" if self.sight.idle else self.sight.remaining
 
     def peers(self, worker: str, role: Role) -> tuple[str, ...]:
         return ("p0",)

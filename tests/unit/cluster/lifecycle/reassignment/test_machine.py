@@ -106,7 +106,34 @@ def test_an_unreachable_router_keeps_the_worker_in_its_role() -> None:
     given_up = advance_move(MOVE, unknown, 15 * S).move
     assert (given_up.step, given_up.undone) == (MoveStep.JOINING, True)
     back = advance_move(given_up, READY, 16 * S).move
-    assert (back.step, back.why) == (MoveStep.ROLLED_BACK, "the router does not let it go")
+    assert (back.step, back.why) == (MoveStep.ROLLED_BACK, "the router does not tell its engines")
+
+
+def test_a_move_that_the_router_holds_up_says_whether_it_answers() -> None:
+    """Of a router that does not tell its engines nothing is known: it may still send requests."""
+    silent = replace(READY, router_known=False, routed_as=None)
+    holds = "the router does not let it go"
+    assert advance_move(MOVE, READY, 15 * S).move.why == holds
+
+    back = advance_move(MOVE, silent, 15 * S).move
+    failed = advance_move(back, silent, 30 * S).move
+
+    untold = "the router does not tell its engines"
+    assert (failed.step, failed.why) == (
+        MoveStep.FAILED,
+        f"{untold}; and on the way back: {untold}",
+    )
+    unrouted = replace(READY, routed_as=None)
+    assert advance_move(back, unrouted, 30 * S).move.why.endswith("the router does not take it")
+
+
+def test_a_drain_called_off_says_what_was_left() -> None:
+    draining = replace(MOVE, step=MoveStep.DRAINING)
+    held = replace(READY, routed_as=None, remaining="decode engines still fetch KV from it")
+
+    assert advance_move(draining, held, 60 * S).move.why == (
+        "decode engines still fetch KV from it after 60 s"
+    )
 
 
 def test_a_stop_fails_a_move_at_any_step_without_orders() -> None:
