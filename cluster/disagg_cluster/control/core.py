@@ -25,7 +25,7 @@ from disagg_cluster.control.changes import (
     with_answered,
 )
 from disagg_cluster.control.decisions import IS_STOPPING, Orders, unknown_worker
-from disagg_cluster.control.explanation import explain
+from disagg_cluster.control.explanation import explain, move_view
 from disagg_cluster.control.messages import (
     Caller,
     ControlReply,
@@ -178,7 +178,9 @@ class ControlCore:
         workers = [
             ControlReply(request.id, ReplyOutcome.WORKER, worker=worker) for worker in node.workers
         ]
-        return [*workers, ControlReply(request.id, ReplyOutcome.DONE, daemon=node.daemon)]
+        move = None if node.move is None else move_view(node.move)
+        done = ControlReply(request.id, ReplyOutcome.DONE, daemon=node.daemon, move=move)
+        return [*workers, done]
 
     async def _watch(self, request: ControlRequest) -> AsyncGenerator[ControlReply, None]:
         if self.watches >= MOST_WATCHES:

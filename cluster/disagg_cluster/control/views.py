@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from disagg_cluster.lifecycle.reassignment.progress import Reassignment
+from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Reassignment
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.model import Role
 
@@ -111,7 +111,7 @@ class DaemonView:
 
 @dataclass(frozen=True, slots=True)
 class MoveView:
-    """The last move of a worker to another role; `step` is its step.
+    """The last move of a worker to another role; `step` is its `MoveStep`.
 
     `undone`: it is being rolled back, or was, for the reason `why`. `id` is the request's.
     """
@@ -123,6 +123,11 @@ class MoveView:
     step: str
     undone: bool = False
     why: str = ""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a step follows; a step that a newer daemon names is one on the way."""
+        return self.step not in (MoveStep.DONE, MoveStep.ROLLED_BACK, MoveStep.FAILED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from disagg_cluster.host.state_colours import STATE_COLOURS
 from disagg_exporter.errors import escaped
 
 if TYPE_CHECKING:
-    from disagg_cluster.control.views import DaemonView, WorkerView
+    from disagg_cluster.control.views import DaemonView, MoveView, WorkerView
 
 _PATIENCE_SECONDS = 10.0
 _SILENT = "unresponsive"
@@ -52,21 +52,22 @@ def status(daemon: DaemonClient, as_json: bool, watch: bool) -> None:
     from disagg_cluster.control.client import NoDaemonError
 
     try:
-        workers, view = ask_status(daemon)
+        workers, view, move = ask_status(daemon)
     except NoDaemonError as error:
         if not isinstance(daemon, LocalDaemon):
             raise
         raise NoDaemonError("\n    ".join((str(error), *leftovers(daemon.socket)))) from None
     if as_json:
-        click.echo(json.dumps(status_value(view, workers, time.time()), indent=2))
+        click.echo(json.dumps(status_value(view, workers, time.time(), move), indent=2))
     else:
         # The log of a worker on another host cannot be read here.
         here = isinstance(daemon, LocalDaemon)
-        click.echo(status_text(view, workers, _last_line if here else lambda _log: ""))
+        last_line = _last_line if here else lambda _log: ""
+        click.echo(status_text(view, workers, last_line, move))
 
 
-def ask_status(daemon: DaemonClient) -> tuple[list[WorkerView], DaemonView]:
-    """The workers and state a daemon reports.
+def ask_status(daemon: DaemonClient) -> tuple[list[WorkerView], DaemonView, MoveView | None]:
+    """The workers, state and last move that a daemon reports.
 
     Raises:
         NoDaemonError: Nothing listens there.
@@ -83,7 +84,7 @@ def ask_status(daemon: DaemonClient) -> tuple[list[WorkerView], DaemonView]:
         raise MayNotAskError(f"{final.text}; {final.way_out}")
     if final.daemon is None:
         raise BrokenOffError("; ".join((final.text, *final.problems)))
-    return workers, final.daemon
+    return workers, final.daemon, final.move
 
 
 def leftovers(socket: Path) -> Iterator[str]:
@@ -112,7 +113,10 @@ def leftovers(socket: Path) -> Iterator[str]:
 
 
 def status_value(
-    daemon: DaemonView, workers: Sequence[WorkerView], now_seconds: float
+    daemon: DaemonView,
+    workers: Sequence[WorkerView],
+    now_seconds: float,
+    move: MoveView | None = None,
 ) -> dict[str, object]:
     """The status for programs; times have a date and a zone."""
 
@@ -126,10 +130,16 @@ def status_value(
             asdict(worker) | {"since": at(-worker.state_seconds), "until": at(_until(worker))}
             for worker in workers
         ],
+        "move": None if move is None else asdict(move),
     }
 
 
-def status_text(daemon: DaemonView, workers: Sequence[WorkerView], last_line: LastLine) -> str:
+def status_text(
+    daemon: DaemonView,
+    workers: Sequence[WorkerView],
+    last_line: LastLine,
+    move: MoveView | None = None,
+) -> str:
     """The daemon in one line, the workers as a table, then notes on some of them."""
     stopping = ", stopping" if daemon.stopping else ""
     head = (
@@ -144,7 +154,7 @@ def status_text(daemon: DaemonView, workers: Sequence[WorkerView], last_line: La
     # Coloured after alignment, as escape codes would distort the widths.
     table = [lines[0], *map(_coloured, lines[1:], workers)]
     said = [line for worker in workers for line in _notes(worker, last_line)]
-    return "\n".join([head, *table, *said, *waiting])
+    return "\n".join([head, *table, *_move_note(move), *said, *waiting])
 
 
 def _waiting(daemon: DaemonView) -> Iterator[str]:
@@ -197,11 +207,24 @@ def _coloured(line: str, worker: WorkerView) -> str:
     return line.replace(f" {state}", f" {click.style(state, fg=colour)}", 1) if colour else line
 
 
+def _move_note(move: MoveView | None) -> Iterator[str]:
+    if move is None or not move.under_way:
+        return
+    change = f"is being reassigned from {move.from_role} to {move.to_role}"
+    if move.undone:
+        change = f"goes back to {move.from_role}, as {move.why}"
+    yield f"{move.worker}: {change} ({move.step}): disagg-node explain {move.worker}"
+
+
 def _notes(worker: WorkerView, last_line: LastLine) -> Iterator[str]:
     """Notes on a worker that is not simply ready."""
     if worker.paused_seconds is not None:
         paused = duration_text(worker.paused_seconds)
         yield f"{worker.worker}: paused for {paused}: only observed, until `disagg-node resume`"
+    if worker.drained:
+        waits = "" if worker.has_drained else f"{worker.route_text or worker.left_text}, "
+        until = f"until `disagg-node resume {worker.worker}`"
+        yield f"{worker.worker}: drained by hand: {waits}no new requests {until}"
     if worker.unanswered:
         yield f"{worker.worker}: its last health probe: {worker.unanswered}"
     elif worker.state.value == "ready" and not worker.restarting:

@@ -109,7 +109,8 @@ def encode_status(replies: list[ControlReply]) -> bytes:
     """The bytes of a `StatusReply` with all replies."""
     parts = list(map(reply_parts, replies))
     workers = [each["worker"] for each in parts if "worker" in each]
-    return _encoded("StatusReply", {"workers": workers, "daemon": parts[-1]["daemon"]})
+    node = {key: value for key, value in parts[-1].items() if key in ("daemon", "move")}
+    return _encoded("StatusReply", node | {"workers": workers})
 
 
 def decode_answer(data: bytes) -> ControlReply:
@@ -126,7 +127,8 @@ def decode_status(data: bytes, request_id: str) -> list[ControlReply]:
         reply_from({**head, "outcome": "worker", "worker": worker})
         for worker in parts.get("workers", ())
     ]
-    return [*workers, reply_from({**head, "outcome": "done", "daemon": parts.get("daemon")})]
+    node = {"daemon": parts.get("daemon"), "move": parts.get("move")}
+    return [*workers, reply_from({**head, "outcome": "done", **node})]
 
 
 def _answer(parts: dict[str, Any]) -> bytes:

@@ -29,9 +29,11 @@ from disagg_cluster.control.messages import (
     WatchStatus,
 )
 from disagg_cluster.control.socket_server import ControlSocket
-from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
+from disagg_cluster.control.views import DaemonView, MoveView, NodeOverview, WorkerView
 from disagg_cluster.control.wire import MOST_BYTES, encode_request
+from disagg_cluster.lifecycle.reassignment.progress import Patience, Reassignment
 from disagg_cluster.lifecycle.state import WorkerState
+from disagg_exporter.model import Role
 
 LOG = logging.getLogger("test.control")
 READY = WorkerView("w", WorkerState.READY, 1, pid=7, restart_seconds=60.0)
@@ -43,12 +45,13 @@ class Node:
     def __init__(self) -> None:
         self.workers: tuple[WorkerView, ...] = (READY,)
         self.orders: list[Orders] = []
+        self.move: Reassignment | None = None
         self.broken = False
 
     def view(self) -> NodeOverview:
         if self.broken:
             raise RuntimeError("a defect")
-        return NodeOverview(DaemonView("1.0", 1, "node", "/run/x", 1.0), self.workers)
+        return NodeOverview(DaemonView("1.0", 1, "node", "/run/x", 1.0), self.workers, self.move)
 
     def obey(self, orders: Orders, request_id: str) -> None:
         self.orders.append(orders)
@@ -98,8 +101,12 @@ def test_a_status_request_is_answered(path: Path) -> None:
         assert worker.worker == READY
         assert daemon.daemon is not None
         assert daemon.daemon.version == "1.0"
+        assert daemon.move is None
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert site.socket.status().success
+        site.node.move = Reassignment("m", "w", Role.DECODE, Role.PREFILL, 0, 0, Patience())
+        *_, daemon = await site.ask(DaemonStatus())
+        assert daemon.move == MoveView("m", "w", "decode", "prefill", "leaving")
 
     served(site, story)
 

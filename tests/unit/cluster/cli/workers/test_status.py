@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import click
 
 from disagg_cluster.cli.workers.status import status_text, status_value
-from disagg_cluster.control.views import DaemonView, WorkerView
+from disagg_cluster.control.views import DaemonView, MoveView, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 from support import daemon_answers
 
@@ -45,6 +45,29 @@ def test_a_paused_and_a_failed_worker_have_notes() -> None:
 
     assert "w: paused for 1m 1s: only observed, until `disagg-node resume`" in text
     assert "x: gave up\nx: log /l" in text
+
+
+def test_a_drained_worker_and_the_move_under_way_are_named() -> None:
+    """Both look ready in the table, and get no requests."""
+    idle = WorkerView("w", WorkerState.READY, drained=True, idle=True)
+    busy = WorkerView("x", WorkerState.READY, drained=True, remaining="2 requests still run")
+    move = MoveView("m1", "y", "decode", "prefill", "draining")
+
+    def notes(move: MoveView) -> list[str]:
+        return status_text(DAEMON, [idle, busy], lambda _log: "", move).splitlines()[4:]
+
+    assert notes(move) == [
+        "y: is being reassigned from decode to prefill (draining): disagg-node explain y",
+        "w: drained by hand: no new requests until `disagg-node resume w`",
+        "x: drained by hand: 2 requests still run, no new requests until `disagg-node resume x`",
+    ]
+    back = replace(move, step="leaving", undone=True, why="unproven: nothing")
+    assert notes(back)[0] == (
+        "y: goes back to decode, as unproven: nothing (leaving): disagg-node explain y"
+    )
+    assert len(notes(replace(move, step="done"))) == len(notes(move)) - 1
+    value = status_value(DAEMON, [idle], 0.0, move)
+    assert value["move"] == asdict(move)
 
 
 def test_a_ready_worker_that_does_not_answer_is_unresponsive() -> None:

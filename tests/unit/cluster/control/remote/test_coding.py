@@ -24,7 +24,7 @@ from disagg_cluster.control.remote.coding import METHODS
 from disagg_cluster.control.views import DaemonView, MoveView, WorkerView
 from disagg_cluster.control.wire import WireError
 from disagg_cluster.lifecycle.state import WorkerState
-from unit.cluster.control.test_wire import DAEMONS, REPLIES, WORKERS
+from unit.cluster.control.test_wire import DAEMONS, MOVES, REPLIES, WORKERS
 from unit.cluster.control.test_wire import VERBS as ANY_VERB
 
 V1 = Path(coding.__file__).parent / "v1"
@@ -80,12 +80,12 @@ def test_a_reply_survives_encoding_and_decoding(reply: ControlReply) -> None:
     assert coding.decode_answer(coding.encode_answer(reply)) == reply
 
 
-@given(st.lists(WORKERS, max_size=4), DAEMONS)
+@given(st.lists(WORKERS, max_size=4), DAEMONS, st.none() | MOVES)
 def test_a_status_survives_encoding_and_decoding(
-    workers: list[WorkerView], daemon: DaemonView
+    workers: list[WorkerView], daemon: DaemonView, move: MoveView | None
 ) -> None:
     told = [ControlReply("r", ReplyOutcome.WORKER, worker=worker) for worker in workers]
-    told.append(ControlReply("r", ReplyOutcome.DONE, daemon=daemon))
+    told.append(ControlReply("r", ReplyOutcome.DONE, daemon=daemon, move=move))
 
     assert coding.decode_status(coding.encode_status(told), "r") == told
 
