@@ -79,8 +79,11 @@ def _leaving(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
 
 
 def _draining(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
-    without_process = sight.state in (WorkerState.BACKOFF, WorkerState.FAILED)
-    if sight.idle or without_process:
+    if sight.state in (WorkerState.BACKOFF, WorkerState.FAILED):
+        # It died: no engine is there to be asked, and the next one starts in its new role.
+        died = replace(_drained(move, now_ns), in_place=False)
+        return _switch(died, sight, now_ns)
+    if sight.idle:
         return _switch(_drained(move, now_ns), sight, now_ns)
     if not _is_late(move, now_ns):
         return Moved(move)

@@ -165,6 +165,22 @@ def test_an_engine_that_refuses_to_switch_is_restarted_in_its_old_role() -> None
     assert restarting.move.assigned_role is Role.PREFILL
 
 
+@pytest.mark.parametrize("state", [WorkerState.BACKOFF, WorkerState.FAILED])
+def test_an_engine_that_died_while_it_drained_is_started_in_its_new_role(
+    state: WorkerState,
+) -> None:
+    """Asked to switch in place, it could only refuse, and the move would be undone."""
+    draining = replace(MOVE, step=MoveStep.DRAINING, in_place=True)
+    died = replace(READY, state=state, routed_as=None)
+
+    begun = advance_move(draining, died, S)
+
+    assert begun.orders == (MoveOrder.RESTART,)
+    assert (begun.move.step, begun.move.assigned_role) == (MoveStep.SWITCHING, Role.DECODE)
+    serves = replace(died, state=WorkerState.READY, incarnation=2, role=Role.DECODE)
+    assert advance_move(begun.move, serves, 2 * S).move.step is MoveStep.JOINING
+
+
 LEFT = replace(READY, routed_as=None, idle=True)
 
 
