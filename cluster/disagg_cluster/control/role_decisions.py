@@ -100,12 +100,24 @@ def _last_of_role(worker: WorkerView, node: NodeOverview) -> ControlRefusal | No
         if other.worker != worker.worker
         and (other.role, other.model_name) == (worker.role, worker.model_name)
     ]
-    if any(other.state is WorkerState.READY and not other.drained for other in others):
+    obstacles = [_why_not_serving(other, worker) for other in others]
+    if not all(obstacles):
         return None
     why = f"{worker.model_name} would be left without {worker.role}: no other such worker is ready"
     way_out = f"make another worker {worker.role} first"
     if others:
-        first = others[0]
-        stands = "drained" if first.drained else first.state.value
-        way_out = f"{first.worker} is {stands}: disagg-node explain {first.worker}"
+        first = others[0].worker
+        way_out = f"{first} {obstacles[0]}: disagg-node explain {first}"
     return ControlRefusal(RefusalReason.LAST_OF_ROLE, why, way_out)
+
+
+def _why_not_serving(other: WorkerView, leaver: WorkerView) -> str:
+    """Why users would not be served by `other` once `leaver` has gone; empty if they would."""
+    if other.drained:
+        return "is drained"
+    if other.state is not WorkerState.READY:
+        return f"is {other.state}"
+    if other.unanswered:
+        return "is unresponsive"
+    # Where nothing is routed by us, somebody else knows whom to send requests.
+    return "gets no requests" if leaver.routed_as and not other.routed_as else ""

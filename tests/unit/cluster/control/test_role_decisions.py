@@ -107,6 +107,8 @@ def test_a_worker_that_is_not_plainly_ready_is_not_moved(
         replace(D1, drained=True),
         replace(D1, model_name="other"),
         worker("p1", "prefill"),
+        replace(D1, unanswered="/health: no answer in time"),
+        replace(D1, unanswered="/health: no answer in time", paused_seconds=60.0),
     ],
 )
 def test_the_last_ready_worker_of_a_phase_is_not_moved_or_drained(other: WorkerView) -> None:
@@ -114,6 +116,19 @@ def test_the_last_ready_worker_of_a_phase_is_not_moved_or_drained(other: WorkerV
 
     assert refusal(TO_PREFILL, P0, D0, other) == why
     assert refusal(DrainWorker("d0"), P0, D0, other) == why
+
+
+def test_a_worker_that_the_router_sends_nothing_does_not_replace_one_that_gets_requests() -> None:
+    routed, unrouted = replace(D0, routed_as="decode"), D1
+
+    assert "without decode" in refusal(TO_PREFILL, P0, routed, unrouted)
+    assert way_out(TO_PREFILL, P0, routed, unrouted) == (
+        "d1 gets no requests: disagg-node explain d1"
+    )
+    for also in ("decode", "unknown"):
+        assert orders(TO_PREFILL, P0, routed, replace(D1, routed_as=also)).workers == ("d0",)
+    # Nothing is lost with a worker that gets none itself.
+    assert orders(TO_PREFILL, P0, D0, D1).workers == ("d0",)
 
 
 def test_a_refusal_suggests_a_step_that_resolves_it() -> None:
@@ -128,6 +143,8 @@ def test_a_refusal_suggests_a_step_that_resolves_it() -> None:
     assert way_out(TO_PREFILL, P0, D0, lost) == "d1 is failed: disagg-node explain d1"
     drained = replace(D1, drained=True)
     assert way_out(TO_PREFILL, P0, D0, drained) == "d1 is drained: disagg-node explain d1"
+    hung = replace(D1, unanswered="/health: no answer in time")
+    assert way_out(TO_PREFILL, P0, D0, hung) == "d1 is unresponsive: disagg-node explain d1"
     assert way_out(TO_PREFILL, P0, D0) == "make another worker decode first"
     assert way_out(DrainWorker("d0"), P0, D0, D1, constraints=RoleConstraints()) == (
         "it takes a node file with a router and `membership: live`, and a new daemon"
@@ -198,7 +215,8 @@ def test_a_drain_is_ended_by_a_resume() -> None:
     # Without a request at this moment, but the router may send it more.
     for routed_as in ("decode", "unknown"):
         routed = replace(drained, routed_as=routed_as)
-        assert orders(DrainWorker("d0"), P0, routed, D1).workers == ("d0",)
+        other = replace(D1, routed_as=routed_as)
+        assert orders(DrainWorker("d0"), P0, routed, other).workers == ("d0",)
 
     resumed = orders(ResumeWorkers("d0"), P0, drained, D1)
 
