@@ -6,12 +6,23 @@ from collections.abc import Iterator
 
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.launch.worker_specs import in_role
+from disagg_cluster.lifecycle.reassignment.progress import ROLES
 from disagg_exporter.model import Role
 
 
 def misfits(config: NodeConfig, worker: Worker, role: Role) -> tuple[str, ...]:
     """Return the reasons against a worker in `role`; none if it fits."""
     return tuple(_against(config, in_role(worker, role)))
+
+
+def all_misfits(config: NodeConfig) -> dict[tuple[str, Role], tuple[str, ...]]:
+    """Return the reasons against each worker in each role that can be assigned, where there are."""
+    return {
+        (worker.name, role): found
+        for worker in config.workers
+        for role in ROLES
+        if (found := misfits(config, worker, role))
+    }
 
 
 def _against(config: NodeConfig, moved: Worker) -> Iterator[str]:

@@ -14,6 +14,8 @@ from disagg_exporter.collectors import DaemonExecutor, NoThreadError, explain
 from disagg_exporter.model import Role
 
 _THREADS = 3
+_MOST_PROBES = 2
+"""A thread is left for questions."""
 
 Probe = Callable[[EngineAddress, EngineAddress], None]
 
@@ -54,13 +56,15 @@ class EngineRequests:
         self._executor: Executor | None = None
         self._capabilities: dict[str, Future[RoleCapability]] = {}
         self._switches: dict[tuple[str, Role], Future[SwitchResult]] = {}
-        self._probing: Future[None] | None = None
+        self._probes: dict[str, Future[None]] = {}
+        self._probe_failure = ""
 
     def begin(self, worker: str) -> None:
         """Discard earlier answers and ask a worker's engine for its capability again."""
         for key in [key for key in self._switches if key[0] == worker]:
             del self._switches[key]
         self._capabilities.pop(worker, None)
+        self._probe_failure = ""
         driver = self._drivers.get(self._kinds[worker])
         if driver is not None:
             engine = self._engine_of(worker)
@@ -102,19 +106,29 @@ class EngineRequests:
         return (SwitchAnswer.SAID_DONE if said.done else SwitchAnswer.REFUSED), said.text
 
     def probe(self, worker: str, role: Role, peers: Sequence[EngineAddress]) -> None:
-        """Send a request through it and one of its peers, unless one is in progress."""
-        if self._probing is not None and not self._probing.done():
-            return
+        """Send a request through it and the first peer that owes no answer to an earlier one."""
+        self._probes = {url: probe for url, probe in self._probes.items() if not probe.done()}
         if not peers:
             self._log.warning("%s: no ready peer to be probed with: work is waited for", worker)
             return
-        mine, peer = self._engine_of(worker), peers[0]
+        free = [peer for peer in peers if peer.url not in self._probes]
+        if not free or len(self._probes) >= _MOST_PROBES:
+            return
+        mine, peer = self._engine_of(worker), free[0]
         if self._kinds[worker] == "sglang" or "https" in (mine.url[:5], peer.url[:5]):
             # SGLang pairs need a bootstrap server, and TLS needs its clients' trust settings.
             self._log.info("%s: users' requests are waited for, to prove its role", worker)
             return
         pair = (mine, peer) if role is Role.PREFILL else (peer, mine)
-        self._probing = self._ask(self._probe_now, worker, pair)
+        self._probes[peer.url] = self._ask(self._probe_now, worker, pair)
+
+    @property
+    def probe_trouble(self) -> str:
+        """Why no request of ours proved anything; empty if none failed or is waited for."""
+        waits = [url for url, probe in self._probes.items() if not probe.done()]
+        if waits:
+            return f"a request of ours through {', '.join(waits)} is not answered"
+        return self._probe_failure and f"a request of ours failed: {self._probe_failure}"
 
     def close(self) -> None:
         """Release the threads until the next request, without waiting for them."""
@@ -141,4 +155,5 @@ class EngineRequests:
         try:
             self._probe(*pair)
         except ProbeFailedError as error:
+            self._probe_failure = str(error)
             self._log.warning("%s: a request to prove its role failed: %s", worker, error)

@@ -145,18 +145,22 @@ class MoveObserver:
         )
 
     def peers(self, worker: str, role: Role) -> tuple[str, ...]:
-        """The ready workers of the same model and the other role."""
+        """The ready workers of the same model and the other role, those that answer first."""
         supervisor = self._workers.supervisor
         assert supervisor is not None
         mine = self._worker(worker)
-        return tuple(
-            each.spec.name
+        found = (
+            each
             for each in supervisor.snapshots()
             if each.life.state is WorkerState.READY
             and each.tag.role in _PHASES
             and each.tag.role is not role
             and each.tag.model_name == mine.tag.model_name
         )
+        best = sorted(
+            found, key=lambda peer: (peer.life.up is False, peer.life.paused_ns is not None)
+        )
+        return tuple(each.spec.name for each in best)
 
     def engine_of(self, worker: str) -> EngineAddress:
         """The address of its engine."""

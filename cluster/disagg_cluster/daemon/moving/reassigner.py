@@ -22,7 +22,7 @@ from disagg_cluster.control.views import RoleConstraints
 from disagg_cluster.daemon.moving.engine_requests import EngineRequests
 from disagg_cluster.daemon.moving.observer import MoveObserver
 from disagg_cluster.daemon.moving.tally import MoveTally
-from disagg_cluster.launch.role_fit import misfits
+from disagg_cluster.launch.role_fit import all_misfits
 from disagg_cluster.lifecycle.reassignment.machine import advance_move, resumed
 from disagg_cluster.lifecycle.reassignment.progress import (
     ROLES,
@@ -81,7 +81,7 @@ class Reassigner:
         self._log = log
         self._clock_ns = clock_ns
         self._config = config
-        self._misfits = _all_misfits(config)
+        self._misfits = all_misfits(config)
         self._supervisor: Supervisor | None = None
         self._roles: dict[str, Role] = {}
         self._drained: dict[str, int] = {}
@@ -93,7 +93,7 @@ class Reassigner:
         """Use a changed worker section from the next start on, in the worker's current role."""
         self._workers[worker.name] = worker
         workers = tuple(self._workers.values())
-        self._misfits = _all_misfits(self._config.model_copy(update={"workers": workers}))
+        self._misfits = all_misfits(self._config.model_copy(update={"workers": workers}))
         if self._supervisor is not None:
             self._assign(worker.name)
 
@@ -101,7 +101,7 @@ class Reassigner:
         """Switch to these workers; manual roles and drains of removed workers are dropped."""
         self._config = config
         self._workers = {worker.name: worker for worker in config.workers}
-        self._misfits = _all_misfits(config)
+        self._misfits = all_misfits(config)
         movable = [worker.name for worker in config.workers if worker.role in ROLES]
         self._roles = {name: role for name, role in self._roles.items() if name in movable}
         self._drained = {name: ns for name, ns in self._drained.items() if name in movable}
@@ -245,6 +245,7 @@ class Reassigner:
         switching = move.in_place and move.step is MoveStep.SWITCHING
         known = self._requests.capability(move.worker) is not None
         observed = self._observer.of(move, answer, asked=known)
+        observed = replace(observed, probe_trouble=self._requests.probe_trouble)
         if switching and answer[0] is SwitchAnswer.SAID_DONE and observed.role is not move.heading:
             self._supervisor.retag(move.worker, move.heading)
             self._switched(move.worker)
@@ -260,7 +261,9 @@ class Reassigner:
                 self._requests.switch(move.worker, move.heading)
             case MoveOrder.PROBE:
                 peers = self._observer.peers(move.worker, move.heading)
-                engines = [self._observer.engine_of(peer) for peer in peers]
+                # Whoever drained a worker wants it to rest.
+                best = sorted(peers, key=lambda peer: peer in self._drained)
+                engines = [self._observer.engine_of(peer) for peer in best]
                 self._requests.probe(move.worker, move.heading, engines)
 
     def _set(self, move: Reassignment) -> None:
@@ -296,13 +299,3 @@ class Reassigner:
             roles=dict(self._roles), drained=tuple(self._drained), move=self._move
         )
         self._supervisor.record()
-
-
-def _all_misfits(config: NodeConfig) -> dict[tuple[str, Role], tuple[str, ...]]:
-    """The objections to each worker in each role that can be assigned."""
-    return {
-        (worker.name, role): found
-        for worker in config.workers
-        for role in ROLES
-        if (found := misfits(config, worker, role))
-    }

@@ -183,7 +183,8 @@ def _unproven(move: Reassignment, sight: WorkerSight) -> str:
         return f"unproven: what it does as {move.heading} cannot be determined from its telemetry"
     used, whole = max(_since(move, sight), default=(0.0, 0.0))
     seen = f"{used:.3f} of {whole:.3f} GPU-seconds were {move.heading}"
-    return f"unproven: {seen} within {seconds:g} s"
+    trouble = f"; {sight.probe_trouble}" if sight.probe_trouble else ""
+    return f"unproven: {seen} within {seconds:g} s{trouble}"
 
 
 def _give_up(move: Reassignment, why: str, now_ns: int) -> Moved:

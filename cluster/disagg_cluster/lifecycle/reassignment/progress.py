@@ -159,7 +159,7 @@ class WorkerSight:
     to it; else `remaining` says what it still has to do. `phase_seconds` are its total GPU-seconds
     in the phase of `heading`: a pair for each way in which they are known, always in the same
     order; None while they are unknown. Not `tells_phases`: the engine's telemetry does not
-    distinguish phases, so that they prove nothing.
+    distinguish phases, so that they prove nothing. `probe_trouble` says why a probe did not help.
     """
 
     state: WorkerState
@@ -176,6 +176,7 @@ class WorkerSight:
     remaining: str = "requests still run"
     phase_seconds: tuple[PhaseSeconds, ...] | None = None
     tells_phases: bool = True
+    probe_trouble: str = ""
     answer: SwitchAnswer = SwitchAnswer.NONE
     answer_text: str = ""
 

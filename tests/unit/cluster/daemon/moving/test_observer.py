@@ -48,6 +48,7 @@ class Seen:
     pages: dict[str, EnginePage] = field(default_factory=dict)
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0))
     router: Any = None
+    lives: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         workers = [
@@ -71,7 +72,7 @@ class Seen:
         return [
             SimpleNamespace(
                 spec=SimpleNamespace(name=name),
-                life=Lifecycle(WorkerState.READY, generation=1),
+                life=Lifecycle(WorkerState.READY, generation=1, **self.lives.get(name, {})),
                 tag=WorkerIdentity(role=role, gpus=(f"GPU-{name}",), model_name="m"),
                 reason="healthy",
             )
@@ -159,6 +160,8 @@ def test_foreign_processes_are_named_only_if_they_hold_much_gpu_memory() -> None
     }
 
 
-def test_peers_are_the_ready_workers_of_the_other_role() -> None:
+def test_peers_are_the_ready_workers_of_the_other_role_that_answer_first() -> None:
     assert Seen().observer.peers("p0", Role.PREFILL) == ("d0",)
     assert Seen().observer.peers("d0", Role.DECODE) == ("p0", "p1")
+    assert Seen(lives={"p0": {"up": False}}).observer.peers("d0", Role.DECODE) == ("p1", "p0")
+    assert Seen(lives={"p0": {"paused_ns": S}}).observer.peers("d0", Role.DECODE) == ("p1", "p0")

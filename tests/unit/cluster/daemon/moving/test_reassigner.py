@@ -146,7 +146,7 @@ class Node:
         return "" if self.sight.idle else self.sight.remaining
 
     def peers(self, worker: str, role: Role) -> tuple[str, ...]:
-        return ("p0",)
+        return ("p0", "p1")
 
     def engine_of(self, worker: str) -> EngineAddress:
         return EngineAddress(f"http://{worker}", "m")
@@ -239,6 +239,10 @@ def test_a_moved_worker_without_work_is_probed_with_a_peer(node: Node) -> None:
     node.see(3.0)
 
     assert node.did[-1] == "probes http://d0 http://p0"
+    # A worker that is drained by hand is to rest.
+    node.reassigner.drain("p0")
+    node.see(3.0)
+    assert node.did[-1] == "probes http://d0 http://p1"
 
 
 def test_assignments_and_moves_of_a_removed_worker_are_dropped(node: Node) -> None:

@@ -136,6 +136,17 @@ def test_a_drain_called_off_says_what_was_left() -> None:
     )
 
 
+def test_an_unproven_move_says_what_became_of_our_own_requests() -> None:
+    proving = replace(MOVE, step=MoveStep.PROVING, base_seconds=((1.0, 1.0),))
+    seen = replace(READY, role=Role.DECODE, phase_seconds=((1.0, 1.0),))
+    hangs = replace(seen, probe_trouble="a request of ours through http://p0 is not answered")
+
+    assert advance_move(proving, hangs, 30 * S).move.why == (
+        "unproven: 0.000 of 0.000 GPU-seconds were decode within 30 s; "
+        "a request of ours through http://p0 is not answered"
+    )
+
+
 def test_a_stop_fails_a_move_at_any_step_without_orders() -> None:
     for step in MoveStep:
         if step.final:
