@@ -11,11 +11,12 @@ class RefusalReason(StrEnum):
 
     Daemon: it is `stopping`. Request: its id was used for another one (`reused_id`), there is no
     such worker (`unknown_worker`), it is `not_understood`, this node launches no workers
-    (`no_workers`). Current state: another `change_under_way`; the worker is `paused` or `drained`,
-    is being stopped or started (`worker_busy`), or is `not_ready`. Role change: the role cannot be
-    changed (`fixed_role`), the router cannot change its engines (`fixed_router`), the worker is the
-    `last_of_role` of its model, its settings do not fit the role (`does_not_fit`), a `stranger`
-    process holds a GPU. Node file: there is none (`no_node_file`), it has problems
+    (`no_workers`). Current state: another `change_under_way`; the journal cannot be written, so
+    that the next daemon would not know of a move (`unwritten_journal`); the worker is `paused` or
+    `drained`, is being stopped or started (`worker_busy`), or is `not_ready`. Role change: the role
+    cannot be changed (`fixed_role`), the router cannot change its engines (`fixed_router`), the
+    worker is the `last_of_role` of its model, its settings do not fit the role (`does_not_fit`), a
+    `stranger` process holds a GPU. Node file: there is none (`no_node_file`), it has problems
     (`wrong_node_file`), it differs from what was shown (`changed_since`). Client: `not_allowed`,
     `unauthenticated` (missing or wrong token), a failed `tls` handshake, `too_slow`, `too_many` at
     a time.
@@ -27,6 +28,7 @@ class RefusalReason(StrEnum):
     NOT_UNDERSTOOD = "not_understood"
     NO_WORKERS = "no_workers"
     CHANGE_UNDER_WAY = "change_under_way"
+    UNWRITTEN_JOURNAL = "unwritten_journal"
     PAUSED = "paused"
     DRAINED = "drained"
     WORKER_BUSY = "worker_busy"

@@ -68,6 +68,10 @@ def _objections(
             "the router of this node keeps its engines until it ends",
             "say `membership: live` under router in the node file, and restart daemon and router",
         )
+    if constraints.unwritten:
+        # The next daemon would not know the engine of the new role, and end it.
+        reason, way_out = RefusalReason.UNWRITTEN_JOURNAL, f"mend that, then reassign {name}"
+        yield ControlRefusal(reason, constraints.unwritten, way_out)
     for problem in constraints.misfits.get((name, verb.role), ()):
         why = f"{name} cannot be a {verb.role} worker: {problem}"
         yield ControlRefusal(RefusalReason.DOES_NOT_FIT, why, "change the node file first")

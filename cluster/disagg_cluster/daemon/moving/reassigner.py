@@ -152,7 +152,8 @@ class Reassigner:
 
     def constraints(self) -> RoleConstraints:
         """The facts besides the workers that decisions about roles need."""
-        return replace(self._observer.constraints(), misfits=self._misfits)
+        seen, unwritten = self._observer.constraints(), self._journal.unwritten
+        return replace(seen, misfits=self._misfits, unwritten=unwritten)
 
     def routing_of(self, worker: str) -> RoutingView:
         """What requests a worker gets."""
@@ -228,7 +229,8 @@ class Reassigner:
                 # Written to the journal before it is done, so that a successor resumes from there.
                 self._set(moved.move)
             for order in moved.orders:
-                self._obey(order, moved.move)
+                if order is MoveOrder.PROBE or not self._unwritten(moved.move):
+                    self._obey(order, moved.move)
             if moved.move.step is move.step and moved.move.undone == move.undone:
                 return
 
@@ -245,7 +247,8 @@ class Reassigner:
         switching = move.in_place and move.step is MoveStep.SWITCHING
         known = self._requests.capability(move.worker) is not None
         observed = self._observer.of(move, answer, asked=known)
-        observed = replace(observed, probe_trouble=self._requests.probe_trouble)
+        unwritten, trouble = self._unwritten(move), self._requests.probe_trouble
+        observed = replace(observed, unwritten=unwritten, probe_trouble=trouble)
         if switching and answer[0] is SwitchAnswer.SAID_DONE and observed.role is not move.heading:
             self._supervisor.retag(move.worker, move.heading)
             self._switched(move.worker)
@@ -276,6 +279,10 @@ class Reassigner:
         self._write()
         self._tally.record(before, move)
         self._changed()
+
+    def _unwritten(self, move: Reassignment) -> str:
+        """Why a successor would not know of what is ordered; on the way back nothing is held up."""
+        return "" if move.undone else self._journal.unwritten
 
     def _move_of(self, worker: str) -> Reassignment | None:
         move = self._move

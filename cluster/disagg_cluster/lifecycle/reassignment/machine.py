@@ -2,8 +2,8 @@
 
 Pure: no clock, no process, no router. For all observations, in any order and by any daemon:
 
-* a process is ended only after the router has released it and its last request has ended; a drain
-  that takes too long is called off, and the worker stays in its old role;
+* a process is ended only after the router has released it and its last request has ended, and while
+  that can be recorded; a drain that takes too long is called off, and the worker stays in its role;
 * it is `done` only when the phase of its new role has used GPU-seconds since it joined there;
 * a worker that does not become ready, or shows no effect in time, returns to its old role;
 * orders follow from the move and the sight alone, so that a daemon killed between recording
@@ -79,6 +79,8 @@ def _leaving(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
 
 
 def _draining(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
+    if sight.unwritten:
+        return _give_up(move, sight.unwritten, now_ns) if _is_late(move, now_ns) else Moved(move)
     if sight.state in (WorkerState.BACKOFF, WorkerState.FAILED):
         # It died: no engine is there to be asked, and the next one starts in its new role.
         died = replace(_drained(move, now_ns), in_place=False)

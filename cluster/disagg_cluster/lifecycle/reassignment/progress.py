@@ -159,7 +159,8 @@ class WorkerSight:
     to it; else `remaining` says what it still has to do. `phase_seconds` are its total GPU-seconds
     in the phase of `heading`: a pair for each way in which they are known, always in the same
     order; None while they are unknown. Not `tells_phases`: the engine's telemetry does not
-    distinguish phases, so that they prove nothing. `probe_trouble` says why a probe did not help.
+    distinguish phases, so that they prove nothing. `probe_trouble` says why a probe did not help,
+    `unwritten` why the next daemon would not know of what is done now; empty if it would.
     """
 
     state: WorkerState
@@ -177,6 +178,7 @@ class WorkerSight:
     phase_seconds: tuple[PhaseSeconds, ...] | None = None
     tells_phases: bool = True
     probe_trouble: str = ""
+    unwritten: str = ""
     answer: SwitchAnswer = SwitchAnswer.NONE
     answer_text: str = ""
 

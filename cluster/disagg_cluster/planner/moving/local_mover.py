@@ -30,6 +30,7 @@ _BY_DAEMON = {
     RefusalReason.STOPPING,
     RefusalReason.REUSED_ID,
     RefusalReason.CHANGE_UNDER_WAY,
+    RefusalReason.UNWRITTEN_JOURNAL,
     RefusalReason.NOT_ALLOWED,
     RefusalReason.TOO_MANY,
 }

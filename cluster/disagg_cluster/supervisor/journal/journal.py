@@ -148,6 +148,11 @@ class Journal:
         """Whether the file at its path is what we wrote; also true before we have written."""
         return self._written is None or identity_of(self._path) == self._identity
 
+    @property
+    def unwritten(self) -> str:
+        """Why the file on disk is not up to date; empty if it is."""
+        return self._health.why
+
     def restore(self) -> None:
         """Forget what was written, so that the next `write` writes in any case."""
         self._written = None

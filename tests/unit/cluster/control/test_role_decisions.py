@@ -165,6 +165,9 @@ def test_an_impossible_move_or_drain_is_refused_with_the_reason() -> None:
         "d0 cannot be a prefill worker: its tensor parallel size 4 does not fit 3 of p0"
     )
     assert refusal(TO_PREFILL, constraints=replace(LIVE, strangers=stranger)) == stranger["d0"]
+    full = "cannot write the journal /run/x/journal.json: No space left on device"
+    assert refusal(TO_PREFILL, constraints=replace(LIVE, unwritten=full)) == full
+    assert orders(DrainWorker("d0"), constraints=replace(LIVE, unwritten=full)).workers == ("d0",)
     fixed = RoleConstraints(membership="fixed")
     kept = "the router of this node keeps its engines until it ends"
     assert refusal(TO_PREFILL, constraints=fixed) == kept

@@ -79,6 +79,7 @@ class Node:
         self.did: list[str] = []
         self.sight = READY
         self.assignments = NO_ASSIGNMENTS
+        self.unwritten = ""
         self.specs: dict[str, Role] = {}
         self.now_ns = S
         drivers = {} if driver is None else {engine: driver}
@@ -188,6 +189,36 @@ def test_each_step_of_a_move_is_journaled_before_it_is_done(node: Node) -> None:
     status = next(s for s in node.reassigner.statuses() if s.worker == "d0")
     assert (status.outcomes, status.unproven, status.role) == ({"done": 1}, 0, "prefill")
     assert status.effect_seconds == 0.25
+
+
+def test_no_process_is_ended_while_the_journal_cannot_be_written(node: Node) -> None:
+    """The next daemon would find a process that it does not know in place of the one it does."""
+    node.reassigner.begin(ReassignWorker("d0", Role.PREFILL), "r")
+    node.see(routed_as=None)
+    assert node.reassigner.constraints().unwritten == ""
+    node.unwritten = "cannot write the journal: No space left on device"
+    assert node.reassigner.constraints().unwritten == node.unwritten
+
+    assert node.see(idle=True) is MoveStep.DRAINING
+    assert not [did for did in node.did if did.startswith("restarts")]
+
+    node.unwritten = ""
+    assert node.see() is MoveStep.SWITCHING
+    assert node.did[-1] == "restarts d0 as prefill"
+
+
+def test_what_cannot_be_recorded_is_ordered_once_it_can(node: Node) -> None:
+    """The disk may be full just when the last step before it is written."""
+    node.assignments = Assignments(move=replace(MOVE, step=MoveStep.SWITCHING, beyond=1))
+    node.begin("d0")
+    node.unwritten = "cannot write the journal: No space left on device"
+    node.see(routed_as=None)
+    assert node.did[-1] == "wrote switching"
+
+    node.unwritten = ""
+    node.see()
+
+    assert node.did[-1] == "restarts d0 as prefill"
 
 
 def test_a_worker_moved_back_to_its_file_role_has_no_assignment(node: Node) -> None:

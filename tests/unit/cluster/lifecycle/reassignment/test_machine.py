@@ -127,6 +127,21 @@ def test_a_move_that_the_router_holds_up_says_whether_it_answers() -> None:
     assert advance_move(back, unrouted, 30 * S).move.why.endswith("the router does not take it")
 
 
+@pytest.mark.parametrize("state", [WorkerState.READY, WorkerState.BACKOFF])
+def test_a_move_that_cannot_be_recorded_is_called_off_at_the_deadline_of_its_drain(
+    state: WorkerState,
+) -> None:
+    draining = replace(MOVE, step=MoveStep.DRAINING)
+    full = "cannot write the journal: No space left on device"
+    drained = replace(READY, state=state, routed_as=None, idle=True, unwritten=full)
+
+    assert advance_move(draining, drained, 59 * S).move == draining
+    given_up = advance_move(draining, drained, 60 * S)
+
+    assert (given_up.move.step, given_up.move.undone) == (MoveStep.JOINING, True)
+    assert (given_up.move.why, given_up.orders) == (full, ())
+
+
 def test_a_drain_called_off_says_what_was_left() -> None:
     draining = replace(MOVE, step=MoveStep.DRAINING)
     held = replace(READY, routed_as=None, remaining="decode engines still fetch KV from it")

@@ -252,7 +252,13 @@ def test_workers_of_other_nodes_or_other_launchers_are_refused_with_instructions
 
 
 @pytest.mark.parametrize(
-    ("reason", "by_daemon"), [("paused", False), ("change_under_way", True), ("stopping", True)]
+    ("reason", "by_daemon"),
+    [
+        ("paused", False),
+        ("change_under_way", True),
+        ("stopping", True),
+        ("unwritten_journal", True),
+    ],
 )
 def test_a_refusal_is_known_to_be_of_the_worker_or_of_its_daemon(
     tmp_path: Path, reason: str, by_daemon: bool

@@ -273,11 +273,13 @@ def test_a_failed_write_is_logged_once_shown_in_the_status_and_retried(
         assert journal.status().success is False
     assert caplog.text.count("cannot write the journal") == 1
     assert "Is a directory" in caplog.text
+    assert "Is a directory" in journal.unwritten
 
     unfinished.rmdir()
     ours = ENTRY.model_copy(update={"log_path": str(path.parent / "logs" / "w.log")})
     journal.write([ours])
     assert journal.status().success is True
+    assert journal.unwritten == ""
     assert journal.read() == (ours,)
 
 
