@@ -21,7 +21,7 @@ class ClientConnection:
     """A connection: where it comes from, since when, and its identity once known.
 
     `trusted`: it has presented its certificate or token. `calls`: how many of its calls reached the
-    server. `is_logged`: the reason for its rejection was logged. `end` closes it.
+    server. `is_logged`: the reason for its end was logged. `end` closes it.
     """
 
     number: int

@@ -5,6 +5,7 @@ It listens only where the proxies can reach it, and looks up clients in `ClientC
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hmac
 import logging
@@ -37,6 +38,9 @@ from disagg_cluster.control.wire import MOST_BYTES, WireError
 from disagg_exporter.steps.rate_limiter import RateLimiter
 
 GRACE_SECONDS = 1.0
+WRITE_SECONDS = 5.0
+"""Time limit for a client to accept one reply of a stream."""
+
 _LINES_PER_SECOND = 5.0
 _MOST_CALLS = 256
 _OPTIONS = (
@@ -119,10 +123,27 @@ class ControlServer:
             return grpc.unary_stream_rpc_method_handler(partial(self._stream, method))
         return grpc.unary_unary_rpc_method_handler(partial(self._once, method))
 
-    async def _stream(self, method: Rpc, data: bytes, context: Context) -> AsyncIterator[bytes]:
+    async def _stream(self, method: Rpc, data: bytes, context: Context) -> None:
         async with contextlib.aclosing(self._replies(method, data, context)) as replies:
             async for reply in replies:
-                yield encode_answer(reply)
+                await self._send(encode_answer(reply), context)
+
+    async def _send(self, answer: bytes, context: Context) -> None:
+        """Send one reply of a stream; ends the call if its client has gone, or accepts nothing."""
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await context.write(answer)
+        except grpc.aio.BaseError:
+            raise asyncio.CancelledError from None
+        except TimeoutError:
+            connection = self._connections.by_peer(context.peer())
+            if connection is not None and not connection.is_logged:
+                connection.is_logged = True
+                accepts = f"accepts nothing for {WRITE_SECONDS:g} s: its connection is ended"
+                self._warn(f"{connection.caller} {accepts}")
+                # The call alone would stay: its end could not be sent to the client either.
+                connection.end()
+            raise asyncio.CancelledError from None
 
     async def _once(self, method: Rpc, data: bytes, context: Context) -> bytes:
         replies = [reply async for reply in self._replies(method, data, context)]

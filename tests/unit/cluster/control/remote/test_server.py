@@ -1,6 +1,7 @@
 """The core over real gRPC: the same answers as on the socket, with the codes of gRPC."""
 
 import asyncio
+import logging
 import os
 import re
 import subprocess
@@ -28,10 +29,12 @@ from disagg_cluster.control.messages import (
     WatchStatus,
 )
 from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
+from disagg_cluster.control.remote import server
 from disagg_cluster.control.remote.coding import METHODS, SERVICE, decode_answer, encode_call
 from disagg_cluster.control.remote.connections import ClientConnections
 from disagg_cluster.lifecycle.state import WorkerState
 from support.grpc_control import READY, Served, client
+from support.unread_stream import unread_calls
 
 WRONG_FILE = ControlRefusal(RefusalReason.WRONG_NODE_FILE, "nothing was changed", "mend it")
 HEALTH = "/grpc.health.v1.Health/Check"
@@ -191,6 +194,47 @@ def test_a_watch_streams_changes_until_the_daemon_ends(folder: Path) -> None:
     assert [reply.outcome.value for reply in told] == ["worker", "current", "worker", "done"]
     assert told[2].worker is not None
     assert told[2].worker.state is WorkerState.DRAINING
+
+
+def test_watches_that_accept_nothing_are_ended_with_their_connection(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They would keep all others from watching, also on this host."""
+    monkeypatch.setattr(server, "WRITE_SECONDS", 0.2)
+    served = Served(folder)
+
+    async def story() -> None:
+        watch, there = METHODS["watch"].path, served.folder.control_grpc
+        async with unread_calls(there, watch, 3) as reader:
+            while served.core.watches < 3:
+                await asyncio.sleep(0.001)
+            # To its end: the server closes the connection.
+            await reader.read()
+        while served.core.watches:
+            await asyncio.sleep(0.001)
+        async with client(served.here) as asked:
+            assert len(await asked.ask(new_request(DaemonStatus()))) == 2
+
+    played(served, story)
+    assert "accepts nothing for 0.2 s: its connection is ended" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_clients_that_go_while_they_are_answered_leave_no_error_in_the_log(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = Served(folder)
+
+    async def story() -> None:
+        watch, there = METHODS["watch"].path, served.folder.control_grpc
+        async with unread_calls(there, watch, 5):
+            while served.core.watches < 5:
+                await asyncio.sleep(0.001)
+        while served.core.watches:
+            await asyncio.sleep(0.001)
+
+    played(served, story)
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
 
 
 def test_the_standard_health_service_answers(folder: Path) -> None:
