@@ -75,12 +75,16 @@ class Acting:
         to_role, worker = rebalance.advice.to_role, rebalance.worker
         move = _UnderWay(model_id, worker, to_role, uuid.uuid4().hex)
         self._under_way = move
-        # Refused moves count too, so that the request is not repeated endlessly.
+        # Refused moves count too, so that requests are not repeated endlessly; those that their
+        # daemon could not take do not: the time without it would be followed by one without moves.
         self._logs[model_id] = self.log_of(model_id).begun(
             now_seconds, to_role, undoes=rebalance.advice.undoes
         )
         self._log.info("move %s on %s to %s", worker.worker, worker.node, to_role)
-        self._apply_answer(move, self._mover.begin(worker, to_role, move.request_id), now_seconds)
+        answer = self._mover.begin(worker, to_role, move.request_id)
+        if answer.outcome is MoveOutcome.REFUSED and answer.by_daemon:
+            self._logs[model_id] = self.log_of(model_id).not_begun()
+        self._apply_answer(move, answer, now_seconds)
 
     def poll(self, now_seconds: float) -> None:
         """Ask for the progress of the move under way."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from disagg_cluster.control.client import (
@@ -35,6 +36,8 @@ _BY_DAEMON = {
     RefusalReason.TOO_MANY,
 }
 """Refusals that any worker would meet now, and none perhaps in a moment."""
+_UNHEARD = {RefusalReason.NOT_ALLOWED, RefusalReason.TOO_MANY}
+"""Refusals before a request is looked at: whether it is known, and its move under way, is open."""
 
 
 class LocalMover:
@@ -62,11 +65,18 @@ class LocalMover:
                 f"disagg-node reassign {worker.worker} --role {to_role} on that node moves it"
             )
             return MoveAnswer(MoveOutcome.REFUSED, why)
-        return self._reassign(worker, to_role, request_id)
+        answer = self._reassign(worker, to_role, request_id)
+        if answer.outcome is MoveOutcome.DONE:
+            # No move is over at once: it had that role already, and the metrics were older.
+            return replace(answer, outcome=MoveOutcome.REFUSED, by_daemon=True)
+        return answer
 
     def poll(self, worker: PoolWorker, to_role: Role, request_id: str) -> MoveAnswer:
         """Ask again with the same id."""
-        return self._reassign(worker, to_role, request_id)
+        answer = self._reassign(worker, to_role, request_id)
+        if answer.unheard:
+            return replace(answer, outcome=MoveOutcome.UNDER_WAY, unanswered=True)
+        return answer
 
     def _node(self) -> str:
         """Name of the daemon's node; empty if it is not reported."""
@@ -84,7 +94,8 @@ class LocalMover:
             # A new daemon may have taken over and continue the move.
             return MoveAnswer(MoveOutcome.UNDER_WAY, str(error), unanswered=True)
         except MayNotAskError as error:
-            return MoveAnswer(MoveOutcome.REFUSED, str(error), by_daemon=True)
+            return MoveAnswer(MoveOutcome.REFUSED, str(error), by_daemon=True, unheard=True)
         text = "; ".join(filter(None, (reply.text, *reply.problems, reply.way_out)))
         outcome = _OUTCOMES.get(reply.outcome, MoveOutcome.FAILED)
-        return MoveAnswer(outcome, text, by_daemon=reply.reason in _BY_DAEMON)
+        of_daemon, unheard = reply.reason in _BY_DAEMON, reply.reason in _UNHEARD
+        return MoveAnswer(outcome, text, by_daemon=of_daemon, unheard=unheard)

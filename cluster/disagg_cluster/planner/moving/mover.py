@@ -24,13 +24,15 @@ class MoveAnswer:
     """State of a move, with a reason where it did not succeed.
 
     `unanswered`: there was no answer; the move is assumed to be under way. `by_daemon`: refused for
-    a reason of the daemon that may soon be gone; it says nothing about the worker.
+    a reason of the daemon that may soon be gone; it says nothing about the worker. `unheard`:
+    refused before the daemon looked at the request; one that was accepted earlier goes on.
     """
 
     outcome: MoveOutcome
     text: str = ""
     unanswered: bool = False
     by_daemon: bool = False
+    unheard: bool = False
 
 
 class Mover(Protocol):

@@ -72,6 +72,10 @@ class MoveLog:
         last = DoneMove(self.new.to_role, now_seconds, self.new.undoes)
         return replace(ended, last=last, regretted=regretted)
 
+    def not_begun(self) -> MoveLog:
+        """Count the move under way as none, as nobody could begin it; it still has to end."""
+        return replace(self, begun_seconds=self.begun_seconds[:-1])
+
     def until(self, now_seconds: float) -> MoveLog:
         """The log without times after now: the clock was set back, so they say nothing.
 

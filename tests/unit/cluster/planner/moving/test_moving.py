@@ -128,6 +128,28 @@ def test_a_worker_is_not_left_out_because_its_daemon_refuses_for_now() -> None:
     assert acting.left_out(1.0) == set()
 
 
+def test_moves_that_their_daemon_could_not_take_leave_the_hour_to_others() -> None:
+    """A daemon was away for some rounds: once it is back, nothing else keeps a move from it."""
+    away = MoveAnswer(MoveOutcome.REFUSED, "no daemon answers", by_daemon=True)
+    acting = Acting(_Mover([away] * 6), LOG)
+    for round_seconds in range(0, 1800, 300):
+        acting.act(advice(), round_seconds)
+
+    log = acting.log_of(("llama", "default"))
+    assert log.why_not(RebalanceLimits(), 1560.0) == "the last move ended 60 s ago: cooling down"
+    assert log.why_not(RebalanceLimits(), 1800.0) == ""
+    assert acting.counts == {("llama", "default", "refused"): 6}
+
+
+def test_a_move_that_was_begun_counts_although_its_daemon_refuses_it_later() -> None:
+    forgot = MoveAnswer(MoveOutcome.REFUSED, "another change is under way", by_daemon=True)
+    acting = Acting(_Mover([UNDER_WAY, forgot]), LOG)
+    acting.act(advice(), 0.0)
+    acting.poll(10.0)
+
+    assert acting.log_of(("llama", "default")).begun_seconds == (0.0,)
+
+
 def test_a_move_without_an_answer_for_half_an_hour_has_failed() -> None:
     unanswered = replace(UNDER_WAY, unanswered=True)
     acting = Acting(_Mover([unanswered, unanswered, unanswered, unanswered]), LOG)
@@ -268,6 +290,29 @@ def test_a_refusal_is_known_to_be_of_the_worker_or_of_its_daemon(
         answer = LocalMover(path).begin(WORKER, Role.DECODE, "7")
 
     assert (answer.outcome, answer.by_daemon) == (MoveOutcome.REFUSED, by_daemon)
+
+
+def test_a_worker_that_has_the_role_already_was_not_moved(tmp_path: Path) -> None:
+    """Somebody else moved it, and the metrics are older: the planner could take that back."""
+    path = tmp_path / "control.socket"
+    with daemon(path, ReplyOutcome.DONE):
+        answer = LocalMover(path).begin(WORKER, Role.DECODE, "7")
+
+    assert (answer.outcome, answer.by_daemon) == (MoveOutcome.REFUSED, True)
+    assert answer.text == "so it is"
+
+
+@pytest.mark.parametrize("reason", ["too_many", "not_allowed"])
+def test_a_move_goes_on_although_its_daemon_does_not_listen_for_now(
+    tmp_path: Path, reason: str
+) -> None:
+    path = tmp_path / "control.socket"
+    with daemon(path, ReplyOutcome.REFUSED, ReplyOutcome.REFUSED, reason=reason):
+        begun = LocalMover(path).begin(WORKER, Role.DECODE, "7")
+        polled = LocalMover(path).poll(WORKER, Role.DECODE, "7")
+
+    assert (begun.outcome, begun.by_daemon) == (MoveOutcome.REFUSED, True)
+    assert (polled.outcome, polled.unanswered) == (MoveOutcome.UNDER_WAY, True)
 
 
 def test_without_a_daemon_a_new_move_is_refused_and_a_begun_one_unanswered(tmp_path: Path) -> None:
