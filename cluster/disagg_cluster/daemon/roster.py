@@ -51,7 +51,8 @@ class WorkerRoster:
             return ("the daemon is stopping",)
         blockers = [f"{name}: still ends since the last reload" for name in self._ending]
         move = self._parts.moving.reassigner.move
-        if move is not None and not move.step.final and move.worker in removed:
+        # Whether its peers suffice without it was decided when it began.
+        if move is not None and not move.step.final and removed:
             way = f"from {move.from_role} to {move.to_role}"
             blockers.append(f"{move.worker}: is being reassigned {way}; {move_stage(move)}")
         return tuple(blockers)

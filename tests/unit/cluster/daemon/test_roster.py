@@ -13,7 +13,7 @@ import pytest
 from disagg_cluster.config import NodeConfig
 from disagg_cluster.config.layout import place
 from disagg_cluster.config.rereading import reread
-from disagg_cluster.control.messages import RereadNodeFile
+from disagg_cluster.control.messages import ReassignWorker, RereadNodeFile
 from disagg_cluster.daemon import roster as roster_module
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.daemon.node_file_reloader import NodeFileReloader
@@ -24,7 +24,7 @@ from disagg_cluster.supervisor.journal.journal_text import Assignments
 from disagg_cluster.supervisor.supervisor import Supervisor
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
 from disagg_exporter.devices.source import NoDevices
-from disagg_exporter.model import Device, EngineState
+from disagg_exporter.model import Device, EngineState, Role
 from support.node_files import gpu
 
 LOOK = RereadNodeFile(dry_run=True)
@@ -206,6 +206,27 @@ def test_a_worker_that_cannot_be_ended_is_retried_and_others_are_removed(
         await stage.roster.close()
 
     asyncio.run(story())
+
+
+def test_no_worker_is_removed_while_another_is_moved(tmp_path: Path) -> None:
+    """What the move leaves of its old role may be just that worker."""
+    roles = {"a": "decode", "b": "decode", "p": "prefill"}
+    workers = [
+        {"name": name, "engine": "standin", "role": role, "model": "tiny", "port": 1001 + number}
+        for number, (name, role) in enumerate(roles.items())
+    ]
+    stage = Stage(tmp_path, node(*workers))
+    reassigner = stage.parts.moving.reassigner
+    reassigner.begin(ReassignWorker("a", Role.PREFILL), "r")
+
+    blocked = (
+        "a: is being reassigned from decode to prefill; leaving: waits until the router sends it "
+        "nothing new any more, 15 s at most",
+    )
+    assert stage.roster.blockers((), ("a",)) == blocked
+    assert stage.roster.blockers((), ("b",)) == blocked
+    [added] = node(worker("c", 1003)).workers
+    assert stage.roster.blockers((added,), ()) == ()
 
 
 def test_a_closed_roster_reports_that_the_daemon_is_stopping(tmp_path: Path) -> None:
