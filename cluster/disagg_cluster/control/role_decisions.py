@@ -6,7 +6,7 @@ rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from disagg_cluster.control.messages import ReassignWorker
 from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
@@ -39,7 +39,7 @@ def drain_refusal(worker: WorkerView, node: NodeOverview) -> ControlRefusal | No
             why = "the router of this node keeps its engines until it ends"
             way_out = "say `membership: live` under router in the node file, and restart both"
         return ControlRefusal(RefusalReason.FIXED_ROUTER, why, way_out)
-    return _last_of_role(worker, node)
+    return last_of_role(worker, node.workers, constraints.elsewhere)
 
 
 def _objections(
@@ -78,7 +78,7 @@ def _objections(
     if stranger := constraints.strangers.get(name):
         way_out = "end what runs there: the engine would not get its memory back"
         yield ControlRefusal(RefusalReason.STRANGER, stranger, way_out)
-    if last := _last_of_role(worker, node):
+    if last := last_of_role(worker, node.workers, constraints.elsewhere):
         yield last
 
 
@@ -94,13 +94,21 @@ def _busy_refusal(worker: WorkerView, what: str) -> ControlRefusal | None:
     return None
 
 
-def _last_of_role(worker: WorkerView, node: NodeOverview) -> ControlRefusal | None:
-    """Refuses to leave a model without engines of the worker's role."""
-    if worker.role in node.constraints.elsewhere:
+def last_of_role(
+    worker: WorkerView, workers: Iterable[WorkerView], elsewhere: Collection[str]
+) -> ControlRefusal | None:
+    """Refuses to leave a model without engines that serve the worker's role; None if there are.
+
+    Args:
+        worker: The one that is to leave.
+        workers: All of the node.
+        elsewhere: The roles of the engines on other nodes that the router knows.
+    """
+    if worker.role in elsewhere:
         return None
     others = [
         other
-        for other in node.workers
+        for other in workers
         if other.worker != worker.worker
         and (other.role, other.model_name) == (worker.role, worker.model_name)
     ]

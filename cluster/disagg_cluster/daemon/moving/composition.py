@@ -11,13 +11,12 @@ from functools import partial
 from disagg_cluster.config import NodeConfig, Router, Worker
 from disagg_cluster.config.layout import Layout
 from disagg_cluster.daemon.moving.engine_requests import EngineRequests
-from disagg_cluster.daemon.moving.observer import MoveObserver
+from disagg_cluster.daemon.moving.observer import MoveObserver, serves
 from disagg_cluster.daemon.moving.reassigner import Reassigner
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.launch.router_command import bootstrap_port, router_engines
 from disagg_cluster.launch.worker_specs import in_role, spec_of
 from disagg_cluster.lifecycle.reassignment.progress import ROLES
-from disagg_cluster.lifecycle.state import Lifecycle, WorkerState
 from disagg_cluster.supervisor.journal.journal import Journal
 from disagg_cluster.supervisor.supervision_view import SupervisionView
 from disagg_cluster.supervisor.worker_spec import WorkerSpec
@@ -174,18 +173,11 @@ class Moving:
 
     def _member(self, router: Router, worker: Worker) -> Member | None:
         supervisor = self._workers.supervisor
-        if supervisor is None or not _serves(supervisor.life(worker.name)):
+        if supervisor is None or not serves(supervisor.life(worker.name)):
             return None
         # The node file may give it another address, role or model at its next start.
-        serves = supervisor.tag(worker.name)
-        if serves.role not in ROLES or not self.reassigner.gets_requests(worker.name):
+        tag = supervisor.tag(worker.name)
+        if tag.role not in ROLES or not self.reassigner.gets_requests(worker.name):
             return None
-        moved = in_role(worker, serves.role)
-        return Member(serves.url, serves.role, serves.model_name, bootstrap_port(router, moved))
-
-
-def _serves(life: Lifecycle) -> bool:
-    """Whether it can get requests; an adopted worker can, even before its first probe."""
-    if life.state is WorkerState.STARTING:
-        return life.served
-    return life.state is WorkerState.READY
+        moved = in_role(worker, tag.role)
+        return Member(tag.url, tag.role, tag.model_name, bootstrap_port(router, moved))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from disagg_cluster.config import NodeConfig
+from disagg_cluster.control.role_decisions import last_of_role
+from disagg_cluster.control.service import RoutingView, worker_view
 from disagg_cluster.control.views import RoleConstraints
 from disagg_cluster.lifecycle.reassignment.progress import (
     PhaseSeconds,
@@ -12,7 +15,7 @@ from disagg_cluster.lifecycle.reassignment.progress import (
     SwitchAnswer,
     WorkerSight,
 )
-from disagg_cluster.lifecycle.state import WorkerState
+from disagg_cluster.lifecycle.state import Lifecycle, WorkerState
 from disagg_cluster.supervisor.supervision_view import SupervisionView
 from disagg_cluster.supervisor.worker_spec import WorkerSnapshot
 from disagg_cluster.switching.drained import (
@@ -68,7 +71,12 @@ class MoveObserver:
         self._config = config
 
     def of(
-        self, move: Reassignment, answer: tuple[SwitchAnswer, str], *, asked: bool
+        self,
+        move: Reassignment,
+        answer: tuple[SwitchAnswer, str],
+        *,
+        asked: bool,
+        drained: Collection[str],
     ) -> WorkerSight:
         """The state of the worker of a move.
 
@@ -76,6 +84,7 @@ class MoveObserver:
             move: The move.
             answer: Its engine's answer to the switch request.
             asked: Whether the engine has reported its capability.
+            drained: The workers that are drained by hand.
         """
         worker = self._worker(move.worker)
         life, role = worker.life, worker.tag.role
@@ -94,6 +103,7 @@ class MoveObserver:
             router_known=self._router_known,
             idle=not remaining,
             remaining=remaining,
+            needed=self._needed(move, drained),
             phase_seconds=seconds,
             tells_phases=has_phases,
             answer=answer[0],
@@ -167,6 +177,22 @@ class MoveObserver:
         found = self._worker(worker)
         return EngineAddress(found.tag.url, found.tag.model_name, found.spec.target.api_key)
 
+    def _needed(self, move: Reassignment, drained: Collection[str]) -> str:
+        """Why users of its old role would not be served without it; empty if they would."""
+        supervisor = self._workers.supervisor
+        assert supervisor is not None
+        views = {}
+        for each in supervisor.snapshots():
+            view = worker_view(each, 0, RoutingView(drained=each.spec.name in drained))
+            # One that the next daemon has just adopted serves on, and one missed probe of a busy
+            # engine calls off no move.
+            state = WorkerState.READY if serves(each.life) else view.state
+            unanswered = view.unanswered if each.life.failed_probes > 1 else ""
+            views[view.worker] = replace(view, state=state, unanswered=unanswered)
+        leaver = replace(views[move.worker], role=move.from_role.value)
+        last = last_of_role(leaver, views.values(), self.constraints().elsewhere)
+        return "" if last is None else last.why
+
     @property
     def _router_known(self) -> bool:
         return self._membership is not None and self._membership.present is not None
@@ -205,6 +231,13 @@ class MoveObserver:
                         f"processes of no engine of this node hold {gibibytes:.1f} GiB on {gpu}"
                     )
         return found
+
+
+def serves(life: Lifecycle) -> bool:
+    """Whether it can get requests; an adopted worker can, even before its first probe."""
+    if life.state is WorkerState.STARTING:
+        return life.served
+    return life.state is WorkerState.READY
 
 
 def _reported(account: EngineAccount, role: Role) -> PhaseSeconds:

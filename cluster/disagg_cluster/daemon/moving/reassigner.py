@@ -246,7 +246,7 @@ class Reassigner:
         answer = self._requests.answer(move.worker, move.heading)
         switching = move.in_place and move.step is MoveStep.SWITCHING
         known = self._requests.capability(move.worker) is not None
-        observed = self._observer.of(move, answer, asked=known)
+        observed = self._observer.of(move, answer, asked=known, drained=self._drained)
         unwritten, trouble = self._unwritten(move), self._requests.probe_trouble
         observed = replace(observed, unwritten=unwritten, probe_trouble=trouble)
         if switching and answer[0] is SwitchAnswer.SAID_DONE and observed.role is not move.heading:

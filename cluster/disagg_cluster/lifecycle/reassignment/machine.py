@@ -4,6 +4,7 @@ Pure: no clock, no process, no router. For all observations, in any order and by
 
 * a process is ended only after the router has released it and its last request has ended, and while
   that can be recorded; a drain that takes too long is called off, and the worker stays in its role;
+* it leaves its old role only while others serve that;
 * it is `done` only when the phase of its new role has used GPU-seconds since it joined there;
 * a worker that does not become ready, or shows no effect in time, returns to its old role;
 * orders follow from the move and the sight alone, so that a daemon killed between recording
@@ -35,6 +36,7 @@ A decode engine recomputes one token of each prompt, which is prefill: a false s
 """
 
 _UNTOLD = "the router does not tell its engines"
+_UNTOUCHED = (MoveStep.LEAVING, MoveStep.DRAINING)
 
 
 def advance_move(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
@@ -43,6 +45,9 @@ def advance_move(move: Reassignment, sight: WorkerSight, now_ns: int) -> Moved:
         return Moved(move)
     if sight.being_stopped or sight.state is WorkerState.STOPPED:
         return Moved(_ended(move, MoveStep.FAILED, "called off by a stop", now_ns))
+    if sight.needed and move.step in _UNTOUCHED and not move.undone:
+        # Its peers were there when the move was asked for.
+        return _give_up(move, sight.needed, now_ns)
     match move.step:
         case MoveStep.LEAVING:
             return _leaving(move, sight, now_ns)
@@ -195,9 +200,9 @@ def _give_up(move: Reassignment, why: str, now_ns: int) -> Moved:
         return Moved(
             _ended(move, MoveStep.FAILED, f"{move.why}; and on the way back: {why}", now_ns)
         )
-    untouched = move.step in (MoveStep.LEAVING, MoveStep.DRAINING)
     back = replace(move, undone=True, why=why, in_place=False)
-    return Moved(back.into(MoveStep.JOINING if untouched else MoveStep.LEAVING, now_ns))
+    step = MoveStep.JOINING if move.step in _UNTOUCHED else MoveStep.LEAVING
+    return Moved(back.into(step, now_ns))
 
 
 def _ended(move: Reassignment, step: MoveStep, why: str, now_ns: int) -> Reassignment:

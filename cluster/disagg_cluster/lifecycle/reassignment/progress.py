@@ -160,7 +160,8 @@ class WorkerSight:
     in the phase of `heading`: a pair for each way in which they are known, always in the same
     order; None while they are unknown. Not `tells_phases`: the engine's telemetry does not
     distinguish phases, so that they prove nothing. `probe_trouble` says why a probe did not help,
-    `unwritten` why the next daemon would not know of what is done now; empty if it would.
+    `unwritten` why the next daemon would not know of what is done now, and `needed` why users of
+    its old role would not be served without it; both are empty if they would.
     """
 
     state: WorkerState
@@ -178,6 +179,7 @@ class WorkerSight:
     phase_seconds: tuple[PhaseSeconds, ...] | None = None
     tells_phases: bool = True
     probe_trouble: str = ""
+    needed: str = ""
     unwritten: str = ""
     answer: SwitchAnswer = SwitchAnswer.NONE
     answer_text: str = ""

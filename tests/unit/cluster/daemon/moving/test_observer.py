@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from disagg_cluster.config.restart_policy import RestartPolicy
 from disagg_cluster.daemon.moving.observer import MoveObserver
-from disagg_cluster.lifecycle.reassignment.progress import Patience, Reassignment, SwitchAnswer
-from disagg_cluster.lifecycle.state import Lifecycle, WorkerIdentity, WorkerState
+from disagg_cluster.lifecycle.reassignment.progress import (
+    Patience,
+    Reassignment,
+    SwitchAnswer,
+    WorkerSight,
+)
+from disagg_cluster.lifecycle.state import (
+    LaunchCommand,
+    Lifecycle,
+    WorkerIdentity,
+    WorkerState,
+)
 from disagg_cluster.nodefile import from_mapping
+from disagg_cluster.supervisor.health.readiness import ProbeTarget
+from disagg_cluster.supervisor.worker_spec import WorkerSnapshot, WorkerSpec
 from disagg_cluster.switching.drained import FETCHED_FROM, UNKNOWN_ROUTE
 from disagg_exporter.model import (
     EngineAccount,
@@ -69,19 +85,24 @@ class Seen:
         return WorkerIdentity(port=8000 + list(ROLES).index(worker))
 
     def snapshots(self) -> list[Any]:
-        return [
-            SimpleNamespace(
-                spec=SimpleNamespace(name=name),
-                life=Lifecycle(WorkerState.READY, generation=1, **self.lives.get(name, {})),
-                tag=WorkerIdentity(role=role, gpus=(f"GPU-{name}",), model_name="m"),
-                reason="healthy",
-            )
-            for name, role in ROLES.items()
-        ]
+        return [self.snapshot_of(name, role) for name, role in ROLES.items()]
+
+    def snapshot_of(self, name: str, role: Role) -> WorkerSnapshot:
+        spec = WorkerSpec(
+            name, LaunchCommand((), {}), Path("/l"), ProbeTarget(8000, "m"), RestartPolicy()
+        )
+        life = Lifecycle(
+            **{"state": WorkerState.READY, "generation": 1, **self.lives.get(name, {})}
+        )
+        tag = WorkerIdentity(role=role, gpus=(f"GPU-{name}",), model_name="m")
+        return WorkerSnapshot(spec, life, tag, 7, "healthy")
 
     def seconds(self) -> tuple[Any, bool]:
-        sight = self.observer.of(MOVE, (SwitchAnswer.NONE, ""), asked=True)
+        sight = self.see()
         return sight.phase_seconds, sight.tells_phases
+
+    def see(self, move: Reassignment = MOVE, *drained: str) -> WorkerSight:
+        return self.observer.of(move, (SwitchAnswer.NONE, ""), asked=True, drained=drained)
 
 
 def test_phase_seconds_have_a_fixed_order_whatever_the_method() -> None:
@@ -147,6 +168,32 @@ def test_an_adopted_engine_is_sought_at_the_router_where_it_listens() -> None:
     seen = Seen(router=SimpleNamespace(present={listens: Role.DECODE, will_listen: Role.PREFILL}))
 
     assert seen.observer.routed_as("d0") is Role.DECODE
+
+
+LEAVES = replace(MOVE, worker="p0")
+
+
+@pytest.mark.parametrize(
+    ("lives", "drained", "served"),
+    [
+        ({}, (), True),
+        ({"p1": {"state": WorkerState.BACKOFF}}, (), False),
+        ({"p1": {"up": False, "probe_why": "/health: no answer", "failed_probes": 2}}, (), False),
+        ({"p1": {"up": False, "probe_why": "/health: no answer", "failed_probes": 1}}, (), True),
+        ({}, ("p1",), False),
+        ({"p1": {"state": WorkerState.STARTING}}, (), False),
+        # A daemon that has just begun has not probed those that it adopted.
+        ({"p1": {"state": WorkerState.STARTING, "served": True}}, (), True),
+        ({"p0": {"state": WorkerState.BACKOFF}}, (), True),
+    ],
+)
+def test_a_worker_is_needed_where_it_is_once_no_peer_serves_there(
+    lives: dict[str, dict[str, Any]], drained: tuple[str, ...], served: bool
+) -> None:
+    needed = Seen(lives=lives).see(LEAVES, *drained).needed
+
+    why = "m would be left without prefill: no other such worker is ready"
+    assert needed == ("" if served else why)
 
 
 def test_foreign_processes_are_named_only_if_they_hold_much_gpu_memory() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from typing import Any, cast
@@ -132,7 +132,12 @@ class Node:
 
     # As observer
     def of(
-        self, move: Reassignment, answer: tuple[SwitchAnswer, str], *, asked: bool
+        self,
+        move: Reassignment,
+        answer: tuple[SwitchAnswer, str],
+        *,
+        asked: bool,
+        drained: Collection[str],
     ) -> WorkerSight:
         idle = self.sight.idle and asked
         return replace(self.sight, answer=answer[0], answer_text=answer[1], idle=idle)

@@ -142,6 +142,20 @@ def test_a_move_that_cannot_be_recorded_is_called_off_at_the_deadline_of_its_dra
     assert (given_up.move.why, given_up.orders) == (full, ())
 
 
+@pytest.mark.parametrize("step", [MoveStep.LEAVING, MoveStep.DRAINING])
+def test_a_worker_whose_peers_have_died_meanwhile_stays_in_its_role(step: MoveStep) -> None:
+    needed = "m would be left without prefill: no other such worker is ready"
+    alone = replace(READY, routed_as=None, idle=True, needed=needed)
+
+    back = advance_move(replace(MOVE, step=step), alone, S)
+
+    assert (back.move.step, back.move.undone) == (MoveStep.JOINING, True)
+    assert (back.move.why, back.orders) == (needed, ())
+    # Once its process is ended, it goes on: to return would take as long.
+    switching = replace(MOVE, step=MoveStep.SWITCHING, beyond=1)
+    assert advance_move(switching, replace(alone, restarting=True), S).move == switching
+
+
 def test_a_drain_called_off_says_what_was_left() -> None:
     draining = replace(MOVE, step=MoveStep.DRAINING)
     held = replace(READY, routed_as=None, remaining="decode engines still fetch KV from it")
