@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 
-from disagg_cluster.host.counted import counted
 from disagg_exporter.model import EnginePage
+from disagg_exporter.model.counted import counted
 
 SETTLE_NS = 500_000_000
 """Requests assigned before an engine was removed have arrived after this time."""
