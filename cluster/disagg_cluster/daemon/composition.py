@@ -200,7 +200,7 @@ class Composition:
         self.workers.supervisor = Supervisor(
             (*([self.router.spec] if self.router else []), *self.specs.values()),
             self.changes.report,
-            self.registry.pages.page,
+            self.moving.drain_page,
             journal=self.journal,
             health_seconds=self._config.intervals.health_seconds,
             worked_ns=self._worked_ns,

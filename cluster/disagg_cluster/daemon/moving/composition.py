@@ -80,6 +80,7 @@ class Moving:
         self._folder = folder
         self._workers = workers
         self._router = router
+        self._page_of = page_of
         self._report = changed
         self.membership = None
         if router is not None and config.router is not None and config.router.membership == "live":
@@ -118,6 +119,22 @@ class Moving:
         if self.membership is not None:
             self.membership.check_now()
 
+    def drain_page(self, worker: str) -> EnginePage | None:
+        """The last page of a worker that drains; None while it may show too few requests.
+
+        The router may still send it some, and peers may fetch KV from it. Where the router is not
+        told its engines, nobody knows.
+        """
+        supervisor = self._workers.supervisor
+        if self.membership is None or supervisor is None or not self._router_runs:
+            return self._page_of(worker)
+        role, since_ns = supervisor.tag(worker).role, supervisor.life(worker).since_ns
+        if role not in ROLES or self._moves_on(worker):
+            return self._page_of(worker)
+        routed = self._observer.routed_as(worker) is not None
+        waits = routed or self._observer.remaining(worker, role, since_ns)
+        return None if waits else self._page_of(worker)
+
     def set_workers(self, config: NodeConfig, layout: Layout) -> None:
         """Switch to these supervised workers and this layout."""
         self._config, self._layout = config, layout
@@ -127,6 +144,17 @@ class Moving:
             self.membership.add_owned([worker.url for worker in config.workers])
         self.reassigner.set_workers(config)
         self._changed()
+
+    def _moves_on(self, worker: str) -> bool:
+        """Whether it is on its way to another role: all was known before its process was to end."""
+        move = self.reassigner.move
+        if move is None or move.worker != worker:
+            return False
+        return not (move.step.final or move.undone)
+
+    @property
+    def _router_runs(self) -> bool:
+        return self._router is not None and self._router.pid() is not None
 
     def _changed(self) -> None:
         """Update router and clients after a change of a worker's role or routing."""
