@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from disagg_cluster.control.messages import ReassignWorker
 from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
-from disagg_cluster.control.views import NodeOverview, WorkerView
+from disagg_cluster.control.views import NodeOverview, RoleConstraints, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import ROLES
 from disagg_cluster.lifecycle.state import WorkerState
 
@@ -39,7 +39,7 @@ def drain_refusal(worker: WorkerView, node: NodeOverview) -> ControlRefusal | No
             why = "the router of this node keeps its engines until it ends"
             way_out = "say `membership: live` under router in the node file, and restart both"
         return ControlRefusal(RefusalReason.FIXED_ROUTER, why, way_out)
-    return last_of_role(worker, node.workers, constraints.elsewhere)
+    return last_of_role(worker, node.workers, constraints)
 
 
 def _objections(
@@ -78,7 +78,7 @@ def _objections(
     if stranger := constraints.strangers.get(name):
         way_out = "end what runs there: the engine would not get its memory back"
         yield ControlRefusal(RefusalReason.STRANGER, stranger, way_out)
-    if last := last_of_role(worker, node.workers, constraints.elsewhere):
+    if last := last_of_role(worker, node.workers, constraints):
         yield last
 
 
@@ -95,16 +95,16 @@ def _busy_refusal(worker: WorkerView, what: str) -> ControlRefusal | None:
 
 
 def last_of_role(
-    worker: WorkerView, workers: Iterable[WorkerView], elsewhere: Collection[str]
+    worker: WorkerView, workers: Iterable[WorkerView], constraints: RoleConstraints
 ) -> ControlRefusal | None:
     """Refuses to leave a model without engines that serve the worker's role; None if there are.
 
     Args:
         worker: The one that is to leave.
         workers: All of the node.
-        elsewhere: The roles of the engines on other nodes that the router knows.
+        constraints: What else is known.
     """
-    if worker.role in elsewhere:
+    if worker.role in constraints.elsewhere:
         return None
     others = [
         other
@@ -112,7 +112,7 @@ def last_of_role(
         if other.worker != worker.worker
         and (other.role, other.model_name) == (worker.role, worker.model_name)
     ]
-    obstacles = [_why_not_serving(other, worker) for other in others]
+    obstacles = [_why_not_serving(other, worker, constraints.silent) for other in others]
     if not all(obstacles):
         return None
     why = f"{worker.model_name} would be left without {worker.role}: no other such worker is ready"
@@ -123,13 +123,13 @@ def last_of_role(
     return ControlRefusal(RefusalReason.LAST_OF_ROLE, why, way_out)
 
 
-def _why_not_serving(other: WorkerView, leaver: WorkerView) -> str:
+def _why_not_serving(other: WorkerView, leaver: WorkerView, silent: Collection[str]) -> str:
     """Why users would not be served by `other` once `leaver` has gone; empty if they would."""
     if other.drained:
         return "is drained"
     if other.state is not WorkerState.READY:
         return f"is {other.state}"
-    if other.unanswered:
+    if other.worker in silent:
         return "is unresponsive"
     # Where nothing is routed by us, somebody else knows whom to send requests.
     return "gets no requests" if leaver.routed_as and not other.routed_as else ""

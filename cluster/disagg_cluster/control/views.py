@@ -137,14 +137,16 @@ class RoleConstraints:
     `membership` is `live` if the node's router can add and remove engines while it runs, `fixed` if
     not, and empty without a router. `elsewhere` holds the roles of the engines on other nodes that
     the router knows. `misfits` gives the reasons why a worker cannot have a role, `strangers`
-    describes processes on a worker's GPUs that belong to no worker. `unwritten` says why the next
-    daemon would not know of a change; empty if it would.
+    describes processes on a worker's GPUs that belong to no worker. The `silent` workers neither
+    answer nor work. `unwritten` says why the next daemon would not know of a change; empty if it
+    would.
     """
 
     membership: str = ""
     elsewhere: frozenset[Role] = frozenset()
     misfits: Mapping[tuple[str, Role], tuple[str, ...]] = field(default_factory=dict)
     strangers: Mapping[str, str] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
     unwritten: str = ""
 
 

@@ -145,13 +145,14 @@ class MoveObserver:
     def constraints(self) -> RoleConstraints:
         """What decisions about a worker's role need besides the workers."""
         router = self._config.router
+        here = RoleConstraints(strangers=self._strangers(), silent=self._silent())
         if router is None:
-            return RoleConstraints(strangers=self._strangers())
+            return here
         elsewhere = {Role.PREFILL: router.prefill, Role.DECODE: router.decode}
-        return RoleConstraints(
+        return replace(
+            here,
             membership=router.membership,
             elsewhere=frozenset(role for role, urls in elsewhere.items() if urls),
-            strangers=self._strangers(),
         )
 
     def peers(self, worker: str, role: Role) -> tuple[str, ...]:
@@ -184,13 +185,11 @@ class MoveObserver:
         views = {}
         for each in supervisor.snapshots():
             view = worker_view(each, 0, RoutingView(drained=each.spec.name in drained))
-            # One that the next daemon has just adopted serves on, and one missed probe of a busy
-            # engine calls off no move.
+            # One that the next daemon has just adopted serves on.
             state = WorkerState.READY if serves(each.life) else view.state
-            unanswered = view.unanswered if each.life.failed_probes > 1 else ""
-            views[view.worker] = replace(view, state=state, unanswered=unanswered)
+            views[view.worker] = replace(view, state=state)
         leaver = replace(views[move.worker], role=move.from_role.value)
-        last = last_of_role(leaver, views.values(), self.constraints().elsewhere)
+        last = last_of_role(leaver, views.values(), self.constraints())
         return "" if last is None else last.why
 
     @property
@@ -216,6 +215,11 @@ class MoveObserver:
         role, has_phases = move.heading, account.method in _TELLING
         return (_reported(account, role), _committed(account, role)), has_phases
 
+    def _silent(self) -> frozenset[str]:
+        supervisor = self._workers.supervisor
+        all_here = () if supervisor is None else supervisor.snapshots()
+        return frozenset(each.spec.name for each in all_here if _is_silent(each.life))
+
     def _strangers(self) -> Mapping[str, str]:
         """Descriptions of other processes on the GPUs of workers."""
         snapshot = self._snapshot()
@@ -238,6 +242,16 @@ def serves(life: Lifecycle) -> bool:
     if life.state is WorkerState.STARTING:
         return life.served
     return life.state is WorkerState.READY
+
+
+def _is_silent(life: Lifecycle) -> bool:
+    """Whether it neither answers nor works; one missed probe of a busy engine does not show that.
+
+    Failed probes of a paused worker are not counted.
+    """
+    if life.state is not WorkerState.READY or life.up is not False or life.left_alone:
+        return False
+    return life.failed_probes > 1 or life.paused_ns is not None
 
 
 def _reported(account: EngineAccount, role: Role) -> PhaseSeconds:

@@ -107,8 +107,6 @@ def test_a_worker_that_is_not_plainly_ready_is_not_moved(
         replace(D1, drained=True),
         replace(D1, model_name="other"),
         worker("p1", "prefill"),
-        replace(D1, unanswered="/health: no answer in time"),
-        replace(D1, unanswered="/health: no answer in time", paused_seconds=60.0),
     ],
 )
 def test_the_last_ready_worker_of_a_phase_is_not_moved_or_drained(other: WorkerView) -> None:
@@ -116,6 +114,17 @@ def test_the_last_ready_worker_of_a_phase_is_not_moved_or_drained(other: WorkerV
 
     assert refusal(TO_PREFILL, P0, D0, other) == why
     assert refusal(DrainWorker("d0"), P0, D0, other) == why
+
+
+def test_a_worker_that_neither_answers_nor_works_replaces_no_other() -> None:
+    why = "m would be left without decode: no other such worker is ready"
+    hung = replace(LIVE, silent=frozenset({"d1"}))
+
+    assert refusal(TO_PREFILL, constraints=hung) == why
+    assert refusal(DrainWorker("d0"), constraints=hung) == why
+    # One missed probe of a busy engine is no reason.
+    busy = replace(D1, unanswered="/health: no answer in time")
+    assert orders(TO_PREFILL, P0, D0, busy).workers == ("d0",)
 
 
 def test_a_worker_that_the_router_sends_nothing_does_not_replace_one_that_gets_requests() -> None:
@@ -143,8 +152,10 @@ def test_a_refusal_suggests_a_step_that_resolves_it() -> None:
     assert way_out(TO_PREFILL, P0, D0, lost) == "d1 is failed: disagg-node explain d1"
     drained = replace(D1, drained=True)
     assert way_out(TO_PREFILL, P0, D0, drained) == "d1 is drained: disagg-node explain d1"
-    hung = replace(D1, unanswered="/health: no answer in time")
-    assert way_out(TO_PREFILL, P0, D0, hung) == "d1 is unresponsive: disagg-node explain d1"
+    hung = replace(LIVE, silent=frozenset({"d1"}))
+    assert way_out(TO_PREFILL, P0, D0, D1, constraints=hung) == (
+        "d1 is unresponsive: disagg-node explain d1"
+    )
     assert way_out(TO_PREFILL, P0, D0) == "make another worker decode first"
     assert way_out(DrainWorker("d0"), P0, D0, D1, constraints=RoleConstraints()) == (
         "it takes a node file with a router and `membership: live`, and a new daemon"

@@ -178,8 +178,11 @@ LEAVES = replace(MOVE, worker="p0")
     [
         ({}, (), True),
         ({"p1": {"state": WorkerState.BACKOFF}}, (), False),
-        ({"p1": {"up": False, "probe_why": "/health: no answer", "failed_probes": 2}}, (), False),
-        ({"p1": {"up": False, "probe_why": "/health: no answer", "failed_probes": 1}}, (), True),
+        ({"p1": {"up": False, "failed_probes": 2}}, (), False),
+        ({"p1": {"up": False, "failed_probes": 1}}, (), True),
+        ({"p1": {"up": False, "paused_ns": S}}, (), False),
+        # It does its work, though too busy to answer.
+        ({"p1": {"up": False, "left_alone": True}}, (), True),
         ({}, ("p1",), False),
         ({"p1": {"state": WorkerState.STARTING}}, (), False),
         # A daemon that has just begun has not probed those that it adopted.
