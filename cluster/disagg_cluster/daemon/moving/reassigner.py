@@ -152,6 +152,8 @@ class Reassigner:
 
     def constraints(self) -> RoleConstraints:
         """The facts besides the workers that decisions about roles need."""
+        if self._journal.unwritten:
+            self._write()  # there may be room by now
         seen, unwritten = self._observer.constraints(), self._journal.unwritten
         return replace(seen, misfits=self._misfits, unwritten=unwritten)
 

@@ -79,7 +79,7 @@ class Node:
         self.did: list[str] = []
         self.sight = READY
         self.assignments = NO_ASSIGNMENTS
-        self.unwritten = ""
+        self.unwritten, self.has_room = "", False
         self.specs: dict[str, Role] = {}
         self.now_ns = S
         drivers = {} if driver is None else {engine: driver}
@@ -112,6 +112,8 @@ class Node:
 
     # As supervisor
     def record(self) -> None:
+        if self.has_room:
+            self.unwritten = ""
         move = self.assignments.move
         self.did.append(f"wrote {move.step if move else 'nothing'}")
 
@@ -210,6 +212,15 @@ def test_no_process_is_ended_while_the_journal_cannot_be_written(node: Node) -> 
     node.unwritten = ""
     assert node.see() is MoveStep.SWITCHING
     assert node.did[-1] == "restarts d0 as prefill"
+
+
+def test_a_move_is_possible_as_soon_as_the_journal_can_be_written_again(node: Node) -> None:
+    node.unwritten = "cannot write the journal: No space left on device"
+    assert node.reassigner.constraints().unwritten
+
+    node.has_room = True
+
+    assert node.reassigner.constraints().unwritten == ""
 
 
 def test_what_cannot_be_recorded_is_ordered_once_it_can(node: Node) -> None:
