@@ -1,4 +1,4 @@
-"""The plugin that lets vLLM wait without spinning, over stand-ins for what it changes."""
+"""The plugin that calms vLLM on few cores, over stand-ins for what it changes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from disagg_cluster.demo.real_vllm.calm_waits.disagg_calm_waits import (
     SPIN_SECONDS,
     calm_nixl,
     calm_queues,
+    know_model,
 )
 
 
@@ -54,3 +55,13 @@ def test_the_nixl_progress_thread_sleeps() -> None:
     bindings.nixlAgent("a", SimpleNamespace(pthrDelay=0))
 
     assert made == [("a", NIXL_PROGRESS_MICROSECONDS)]
+
+
+def test_the_class_of_the_demos_model_is_registered_itself() -> None:
+    """A class, not a place, which vLLM would have another process import."""
+    registered: dict[str, object] = {}
+    registry = SimpleNamespace(ModelRegistry=SimpleNamespace(register_model=registered.__setitem__))
+
+    know_model(registry, model := SimpleNamespace(LlamaForCausalLM=object()))
+
+    assert registered == {"LlamaForCausalLM": model.LlamaForCausalLM}
