@@ -16,7 +16,7 @@ SYSTEM := scripts/system-packages
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup vllm-environment router-environment dynamo-environment run run-vllm run-cluster test test-long test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve proto top-picture dashboards pictures chart clean
+.PHONY: help setup system-packages vllm-environment router-environment dynamo-environment run run-vllm run-cluster test test-long test-vllm test-properties test-dynamo check lint types docs docs-check docs-serve proto top-picture dashboards pictures chart clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -25,40 +25,44 @@ help: ## List the targets
 # --- environments ---------------------------------------------------------------------------
 
 UV := $(shell command -v uv)
-PIP = $(BIN)/python -m pip --disable-pip-version-check install
+# Installs into one of the environments. What is installed is compiled when it is first imported, which most is never.
+PIP = $(BIN)/python -m pip --disable-pip-version-check --python $(1)/bin/python install --no-compile
 
 # It comes last: an environment without it was left half made.
 $(BIN)/pip:
-	@echo "--> Python environment $(VENV)"
+	$(info --> Python environment $(VENV))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$(PYTHON) is older than 3.11: make PYTHON=python3.12 takes another" >&2; exit 1; }
 	@$(if $(UV),$(UV) venv --quiet --seed --python $(PYTHON) $(VENV) ||) $(PYTHON) -m venv $(VENV) || \
 		{ echo "no virtual environment: on Debian and Ubuntu, apt-get install python3-venv" >&2; \
 		rm -rf $(VENV); exit 1; }
+	@# The pip of Python 3.11 would do, but takes half as long again for what follows.
+	-@$(if $(UV),,$(call PIP,$(VENV)) --quiet --upgrade pip)
 
 $(RUNS): pyproject.toml | $(BIN)/pip
-	@echo "--> what disagg-node runs with"
-	@$(if $(UV),$(UV) pip install --python $(BIN)/python --editable . ||) $(PIP) --editable .
+	$(info --> what disagg-node runs with)
+	@$(if $(UV),$(UV) pip install --python $(BIN)/python --editable . ||) $(call PIP,$(VENV)) --editable .
 	@touch $@
 
 $(READY): pyproject.toml | $(BIN)/pip
-	@echo "--> what tests and builders need besides (minutes the first time)"
-	$(PIP) --quiet --editable '.[dev]'
+	$(info --> what tests and builders need besides (minutes the first time))
+	$(call PIP,$(VENV)) --quiet --editable '.[dev]'
 	@touch $(RUNS) $@
 
 setup: $(READY) ## Make the Python environment of the tests
 
 # Exit code 3: the CPU build of torch is not to be had here; its message says what to set. `make test` goes on.
-vllm-environment: $(RUNS)
-	@echo "--> vLLM environment $(VLLM_VENV) (some minutes the first time)"
-	@$(BIN)/python -m disagg_cluster.demo.real_vllm.environment $(VLLM_VENV) || \
+# It needs nothing installed but pip, so that it is made beside our own environment.
+vllm-environment: | $(BIN)/pip
+	$(info --> vLLM environment $(VLLM_VENV) (some minutes the first time))
+	@PYTHONPATH=exporter:cluster $(BIN)/python -m disagg_cluster.demo.real_vllm.environment $(VLLM_VENV) || \
 		{ code=$$?; [ $$code -eq 3 ] && [ "$(WITHOUT_TORCH)" = goes-on ] || exit $$code; }
 
 # The router brings a stack of its own and gets an environment of its own.
-$(ROUTER_VENV)/.ready-$(ROUTER):
-	@echo "--> router environment $(ROUTER_VENV)"
-	$(PYTHON) -m venv --clear $(ROUTER_VENV)
-	$(ROUTER_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(ROUTER)
+$(ROUTER_VENV)/.ready-$(ROUTER): | $(BIN)/pip
+	$(info --> router environment $(ROUTER_VENV))
+	$(PYTHON) -m venv --clear --without-pip $(ROUTER_VENV)
+	$(call PIP,$(ROUTER_VENV)) --quiet $(ROUTER)
 	@touch $@
 
 router-environment: $(ROUTER_VENV)/.ready-$(ROUTER)
@@ -102,41 +106,39 @@ HERE = not long and not vllm_long and not dynamo_long and not gpu
 
 # The parts of `make test`, each made of what begins with the letters in its name. They are begun in this order, one as
 # soon as another has ended; a part that still waits for its environment comes last. So the engines' environments are
-# made first, and what needs them follows those parts that take about as long. Integration tests mostly wait: more
-# parts are run at once than there are cores.
+# made first, beside our own and the system's packages, and what needs them follows those parts that take about as long.
+# Integration tests mostly wait: more parts are run at once than there are cores.
 PARTS = vllm-environment router-environment part-integration-s-uw-z part-integration-a-d part-integration-e-l lint \
 	types docs-check part-cluster-p-z part-integration-v part-exporter part-cluster-a-o part-integration-m-r
 
-test: $(READY) ## Everything CI runs, real Prometheus and a real vLLM pair included
-	@$(SYSTEM) prometheus prometheus-alertmanager victoria-metrics gcc
-	@$(SYSTEM) --optional chromium
-	@$(SYSTEM) --optional ip unshare
+test: ## Everything CI runs, real Prometheus and a real vLLM pair included
 	@# A make by its variable would have `make -n` run all of this.
 	@make --no-print-directory --keep-going --jobs=4 --output-sync=target WITHOUT_TORCH=goes-on $(PARTS)
 
-part-integration-%: $(READY)
+system-packages:
+	@$(SYSTEM) prometheus prometheus-alertmanager victoria-metrics gcc --optional chromium ip unshare
+
+part-integration-%: $(READY) system-packages
 	$(info --> $@)
 	$(TESTS) -m "$(HERE)" tests/integration/test_[$*]*
 
 part-integration-e-l part-integration-m-r part-integration-v: router-environment
 part-integration-v: vllm-environment
 
-part-cluster-%: $(READY)
+part-cluster-%: $(READY) system-packages
 	$(info --> $@)
 	$(TESTS) -m "$(HERE)" tests/unit/cluster/[$*]*
 
-part-exporter: $(READY)
+part-exporter: $(READY) system-packages
 	$(info --> $@)
 	$(TESTS) -m "$(HERE)" --ignore tests/unit/cluster tests/unit
 
 test-long: $(READY) router-environment ## The long tests that need no real engine
-	@$(SYSTEM) prometheus
-	@$(SYSTEM) --optional ip unshare
+	@$(SYSTEM) prometheus --optional ip unshare
 	$(ENGINES) $(BIN)/pytest -m long -ra
 
 test-vllm: $(READY) vllm-environment router-environment ## The long tests with real vLLM engines
-	@$(SYSTEM) prometheus gcc
-	@$(SYSTEM) --optional ip unshare
+	@$(SYSTEM) prometheus gcc --optional ip unshare
 	$(ENGINES) $(BIN)/pytest -m "vllm or vllm_long" -ra
 
 test-properties: $(READY) ## What holds whatever comes, each tried with a thousand examples
