@@ -4,7 +4,8 @@ A share is a ratio of differences of prices, and many prices may explain the sam
 steps fill the same token budget, prompt tokens and generated tokens cannot be told apart. So among
 all prices that explain the steps nearly as well as the best ones, those are found that make a
 figure largest and smallest (a profile likelihood, Venzon and Moolgavkar, Applied Statistics 37,
-1988; found by tilting the least squares).
+1988; found by tilting the least squares). Steps may be divided between the two lines in several
+ways that fit alike, so the fits from all starting points are among these prices.
 """
 
 from __future__ import annotations
@@ -201,7 +202,8 @@ def doubt(widest: Table, cells: Sequence[SampleBin], lines: Lines, reach_tokens:
     """
     lines = lines.beside()
     mixed = _MixedWork(cells, lines.form)
-    pushed = _Pushed(widest.narrowed(lines.form), lines)
+    table = widest.narrowed(lines.form)
+    pushed = _Pushed(table, lines)
     steps = tuple(
         ReferenceStep(point, lines.price(work), pushed.error(work))
         for point, work in _points(cells)
@@ -210,10 +212,11 @@ def doubt(widest: Table, cells: Sequence[SampleBin], lines: Lines, reach_tokens:
     if not len(mixed.parts):
         return Doubt(steps=steps)
     said = mixed.figures(lines)
+    rivals = [other for other in table.lines_from_each_start() if pushed.is_rivalled_by(other)]
     errors = [_FORM_RATIO * float(mixed.parts.sum())] * len(said)
     for number, slope in enumerate(mixed.slopes(lines)):
-        others = [mixed.figures(other)[number] for other in pushed.both_ways(slope)]
-        errors[number] += max(abs(other - said[number]) for other in others)
+        others = [*pushed.both_ways(slope), *rivals]
+        errors[number] += max(abs(mixed.figures(other)[number] - said[number]) for other in others)
     return Doubt(said, Figures(*errors), float(mixed.parts.sum()), steps)
 
 
@@ -234,7 +237,7 @@ class _Pushed:
 
     def __init__(self, table: Table, lines: Lines) -> None:
         reads = table.reads(lines)
-        self._lines = lines
+        self._table, self._lines = table, lines
         self._width = table.computing.shape[1]
         columns = np.concatenate(
             (table.computing * ~reads[:, None], table.reading * reads[:, None]), axis=1
@@ -245,9 +248,13 @@ class _Pushed:
         few = [np.count_nonzero(side) < _LEAST_CELLS for side in (~reads, reads)]
         self._fixed = np.repeat(few, (self._width, table.reading.shape[1]))
         self._best = solve(self._gram, self._moments)
-        squares = float(table.errors(lines).sum())
+        self._errors = float(table.errors(lines).sum())
         freedom = max(len(reads) - int(np.count_nonzero(self._best)), 1)
-        self._more = _MORE_SQUARES * squares / freedom
+        self._more = _MORE_SQUARES * self._errors / freedom
+
+    def is_rivalled_by(self, other: Lines) -> bool:
+        """Return whether other lines of the same form explain the steps nearly as well."""
+        return float(self._table.errors(other).sum()) <= self._errors + self._more
 
     def error(self, work: StepWork) -> float:
         """Return the possible error of a step's price in seconds."""

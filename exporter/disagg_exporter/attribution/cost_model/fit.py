@@ -8,7 +8,7 @@ from several starting points.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import exp
 from operator import mul
 from typing import NamedTuple
@@ -203,6 +203,11 @@ class Table:
         """Return each cell's weighted squared error."""
         errors: Numbers = self.weights * (self.prices(lines) - self.seconds) ** 2
         return errors
+
+    def lines_from_each_start(self) -> Iterator[Lines]:
+        """Yield the lines that each starting point leads to: they may fit alike and differ."""
+        for part in _BEGINNINGS:
+            yield _improve(self, _few_tokens_read(self, part))[0]
 
     def level(self, lines: Lines) -> float:
         """Return the seconds that any form's lines predict for the steps of all cells."""
