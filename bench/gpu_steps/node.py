@@ -1,47 +1,55 @@
 """The daemon beside a real engine on a GPU, as users run it: `python -m bench.gpu_steps.node`.
 
 `disagg-node start` launches a mixed vLLM worker; `disagg-node tune` probes it while it is idle;
-then users load it. Writes what each command printed, the daemon's page every two seconds, how long
-each step held the GPU as the GPU itself says (`times.csv`), and the engine's log, in which vLLM
-tells each iteration itself. After each load it prints the daemon's account beside the GPU's.
+then users load it, at last beside another process that computes on the same GPU. Writes what each
+command printed, the daemon's page every two seconds, how long each step held the GPU as the GPU
+itself says (`times.csv`), and the engine's log, in which vLLM tells each iteration itself. After
+each load it prints the daemon's account beside the GPU's.
 """
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import gzip
 import os
-import random
 import shutil
 import subprocess
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-from bench.gpu_steps.loads import LOADS, Load, length
+from bench.gpu_steps.loads import LOADS, Load
+from bench.gpu_steps.observed import (
+    COMMITTED_SECONDS,
+    REPORTED_SECONDS,
+    REQUEST_SECONDS,
+    account,
+    environment,
+    keep_answer,
+    pages_kept,
+    play,
+    tell_steps,
+)
 from bench.gpu_steps.timing import FILE_VARIABLE, install
 
-from disagg_cluster.demo.disaggregated_client import CompletionError, complete_on_one
-from disagg_exporter.errors import DisaggError
-from disagg_exporter.http.client.scrape import fetch
+from disagg_cluster.demo.disaggregated_client import complete_on_one
 from support.children import free_port
-from support.running_node import DISAGG_NODE, RunningNode
+from support.running_node import RunningNode
 
-WORKER, SERVED = "mixed-0", "llama-8b"
-# Whether a step computes prompts, and whether it decodes.
-_KIND_OF = {(True, False): "context", (False, True): "generation", (True, True): "mixed"}
-_KINDS = tuple(_KIND_OF.values())
-_COUNTED = ("steps", "step_seconds")
-_EVERY_SECONDS = 2.0
-_AT_ONCE = 400
-_REQUEST_SECONDS = 120.0
-# The plugin sends its records after a tenth of a second; the page is made each second.
-_REPORTED_SECONDS = 3.0
-# The daemon commits time some ten seconds late.
-_COMMITTED_SECONDS = 12.0
+WORKER, SERVED = "mixed-0", "measured"
+# A tenth of a second of multiplications, a tenth of rest.
+_STRANGER = """
+import time, torch
+a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+while True:
+    until = time.monotonic() + 0.1
+    while time.monotonic() < until:
+        a @ a
+        torch.cuda.synchronize()
+    time.sleep(0.1)
+"""
 
 
 @click.command()
@@ -49,7 +57,9 @@ _COMMITTED_SECONDS = 12.0
 @click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path))
 @click.option("--load-seconds", default=30.0, help="Of each load.")
+@click.option("--rate", default=1.0, help="Of the loads' users a second.")
 @click.option("--tune-seconds", default=75.0, help="At most, of each phase; 0: no tuning.")
+@click.option("--stranger-seconds", default=0.0, help="Of a load beside another process.")
 @click.option("--gpus", default=1)
 @click.option("--arg", "args", multiple=True, help="Of the engine.")
 @click.option("--env", "env", multiple=True, help="NAME=VALUE of the engine.")
@@ -58,7 +68,9 @@ def main(
     model: Path,
     out: Path,
     load_seconds: float,
+    rate: float,
     tune_seconds: float,
+    stranger_seconds: float,
     gpus: int,
     args: tuple[str, ...],
     env: tuple[str, ...],
@@ -72,7 +84,7 @@ def main(
     more = {
         "DISAGG_KEEP_ITERATION_LOG": "1",
         FILE_VARIABLE: str(times.resolve()),
-        **dict(map(_variable, env)),
+        **environment(env),
     }
     folder.mkdir()
     begun = time.monotonic()
@@ -85,26 +97,15 @@ def main(
         click.echo(f"ready after {time.monotonic() - begun:.0f} s")
         if tune_seconds:
             _tune(out, str(folder / "node.yaml"), tune_seconds)
-        over = threading.Event()
-        pages = threading.Thread(target=_keep_pages, args=(node, out, over))
-        pages.start()
-        for load in (LOADS[0], LOADS[2], LOADS[4]):
-            before, begun_us = _account(node), time.monotonic_ns() // 1000
-            _play(node.url(WORKER), load, load_seconds)
-            time.sleep(_REPORTED_SECONDS)
-            spent = {key: seconds - before[key] for key, seconds in _account(node).items()}
-            _tell_steps(spent, _timed(times, begun_us))
-            _say(
-                out,
-                f"phases-{load.name}.txt",
-                ["phases", "-c", str(folder / "node.yaml"), "--wide"],
-                20,
-            )
-        time.sleep(_COMMITTED_SECONDS)
-        over.set()
-        pages.join()
-        _say(out, "doctor.txt", ["doctor", "-c", str(folder / "node.yaml")], 30)
-        (out / "last.prom").write_bytes(fetch(node.page_url, 5.0))
+        with pages_kept(node, out):
+            for load in (LOADS[0], LOADS[2], LOADS[4]):
+                _load(node, out, times, load, load_seconds, rate)
+            if stranger_seconds:
+                with _stranger(python, more):
+                    click.echo("beside a stranger:")
+                    _load(node, out / "stranger", times, LOADS[0], stranger_seconds, rate)
+            time.sleep(COMMITTED_SECONDS)
+        keep_answer(out, "doctor.txt", ["doctor", "-c", str(folder / "node.yaml")], 30)
     finally:
         node.process.terminate()
         node.process.wait(40)
@@ -116,17 +117,38 @@ def main(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise click.BadParameter(f"{text}: expected NAME=VALUE", param_hint="--env")
-    return name, value
+def _load(
+    node: RunningNode, out: Path, times: Path, load: Load, seconds: float, rate: float
+) -> None:
+    out.mkdir(exist_ok=True)
+    before, begun_us = account(node), time.monotonic_ns() // 1000
+    url = node.url(WORKER)
+    play(
+        lambda prompt, tokens: complete_on_one(url, SERVED, prompt, tokens, REQUEST_SECONDS),
+        load,
+        seconds,
+        rate,
+    )
+    time.sleep(REPORTED_SECONDS)
+    tell_steps(before, account(node), times, begun_us)
+    node_file = str(node.folder / "node.yaml")
+    keep_answer(out, f"phases-{load.name}.txt", ["phases", "-c", node_file, "--wide"], 20)
+
+
+@contextlib.contextmanager
+def _stranger(python: str, env: dict[str, str]) -> Iterator[None]:
+    process = subprocess.Popen([python, "-c", _STRANGER], env=os.environ | env)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _tune(out: Path, node_file: str, seconds: float) -> None:
     engine = ["--engine", WORKER, "-c", node_file, "--json"]
-    _say(out, "tune-prefill.txt", ["tune", "prefill", *engine], seconds)
-    _say(out, "tune-decode.txt", ["tune", "decode", *engine, "--itl", "15ms"], seconds)
+    keep_answer(out, "tune-prefill.txt", ["tune", "prefill", *engine], seconds)
+    keep_answer(out, "tune-decode.txt", ["tune", "decode", *engine, "--itl", "15ms"], seconds)
 
 
 def _node_file(
@@ -152,87 +174,6 @@ def _node_file(
         "latency": {"ttft_seconds": 1.0, "itl_seconds": 0.03},
         "workers": [worker],
     }
-
-
-def _say(out: Path, name: str, arguments: list[str], seconds: float) -> None:
-    begun = time.monotonic()
-    try:
-        done = subprocess.run(
-            [*DISAGG_NODE, *arguments], capture_output=True, text=True, timeout=seconds, check=False
-        )
-        text, code = done.stdout + done.stderr, str(done.returncode)
-    except subprocess.TimeoutExpired as late:
-        text = "".join(
-            part.decode() if isinstance(part, bytes) else part or ""
-            for part in (late.stdout, late.stderr)
-        )
-        code = "timed out"
-    (out / name).write_text(text)
-    click.echo(f"{name}: exit {code} after {time.monotonic() - begun:.0f} s\n{text[-1500:]}")
-
-
-def _account(node: RunningNode) -> dict[tuple[str, str], float]:
-    """Return the daemon's steps and their seconds so far, by kind."""
-    page = node.page()
-    names = [f"disagg_engine_{name}_total" for name in _COUNTED]
-    return {(kind, name): page.sum(name, kind=kind) for kind in _KINDS for name in names}
-
-
-def _timed(path: Path, begun_us: int) -> dict[str, list[float]]:
-    """Return the seconds of each step since then as the GPU says, by kind."""
-    seconds: dict[str, list[float]] = {kind: [] for kind in _KINDS}
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if int(row["t_us"]) >= begun_us:
-                work = bool(int(row["context_tokens"])), bool(int(row["generation_requests"]))
-                seconds[_KIND_OF[work]].append(int(row["step_us"]) / 1e6)
-    return seconds
-
-
-def _tell_steps(spent: dict[tuple[str, str], float], timed: dict[str, list[float]]) -> None:
-    """Print what the daemon accounted for beside what the GPU says."""
-    for kind in _KINDS:
-        steps, seconds = (spent[kind, f"disagg_engine_{name}_total"] for name in _COUNTED)
-        true = sum(timed[kind])
-        error = f"{seconds / true - 1:+.1%}" if true else "-"
-        click.echo(
-            f"  {kind:10} {steps:6.0f} steps {seconds:8.3f} s, by the GPU "
-            f"{len(timed[kind]):6} steps {true:8.3f} s: {error}"
-        )
-
-
-def _keep_pages(node: RunningNode, out: Path, over: threading.Event) -> None:
-    with gzip.open(out / "pages.prom.gz", "wt", encoding="utf-8") as packed:
-        while not over.wait(_EVERY_SECONDS):
-            try:
-                text = fetch(node.page_url, 5.0).decode()
-            except DisaggError as failed:
-                text = f"# {failed}\n"
-            packed.write(f"# page at {time.time():.3f}\n{text}")
-
-
-def _play(url: str, load: Load, seconds: float) -> None:
-    dice = random.Random(7)
-    begun, due, sent = time.monotonic(), 0.0, 0
-    failed: list[str] = []
-
-    def ask(words: int, tokens: int, seed: int) -> None:
-        own = random.Random(seed)
-        prompt = " ".join(f"t{own.randrange(3, 120_000)}" for _ in range(words))
-        try:
-            complete_on_one(url, SERVED, prompt, tokens, _REQUEST_SECONDS)
-        except CompletionError as error:
-            failed.append(str(error))
-
-    with ThreadPoolExecutor(_AT_ONCE) as users:
-        while due < seconds:
-            time.sleep(max(0.0, begun + due - time.monotonic()))  # until the next user comes
-            lengths = length(dice, load.prompt_tokens), length(dice, load.output_tokens)
-            users.submit(ask, *lengths, sent)
-            sent += 1
-            due += dice.expovariate(load.per_second)
-    took = time.monotonic() - begun
-    click.echo(f"{load.name}: {sent} requests, {len(failed)} failed, {took:.0f} s {failed[:1]}")
 
 
 if __name__ == "__main__":

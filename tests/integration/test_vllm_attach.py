@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from support.running_node import (
     DISAGG_NODE,
     Page,
     RunningNode,
+    plugin_environment,
     running_node,
     wait_for,
 )
@@ -78,14 +78,6 @@ def load(url: str, stopping: threading.Event) -> None:
         if stopping.is_set():
             return
         complete_on_one(url, MODEL_NAME, f"{number} tells of keys and values " * 4, 12, 180.0)
-
-
-def plugin_environment(run_dir: Path) -> Mapping[str, str]:
-    """The variables that `disagg-node plugin env` prints, as a shell takes them."""
-    command = [*DISAGG_NODE, "plugin", "env", "--run-dir", str(run_dir)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    words = shlex.split(said, posix=True)
-    return dict(word.split("=", 1) for word in words if word != "export")
 
 
 def doctor(node: RunningNode, engine: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -148,6 +149,14 @@ class RunningNode:
         code = self.process.wait(120)
         self._log.close()
         return code
+
+
+def plugin_environment(run_dir: Path) -> dict[str, str]:
+    """Return the variables that `disagg-node plugin env` prints, as a shell takes them."""
+    command = [*DISAGG_NODE, "plugin", "env", "--run-dir", str(run_dir)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    words = shlex.split(said, posix=True)
+    return dict(word.split("=", 1) for word in words if word != "export")
 
 
 @contextlib.contextmanager
