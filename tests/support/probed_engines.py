@@ -26,8 +26,10 @@ class FakeEngine:
     the others of the same call arrive. `requests` is the limit of running requests, `vocabulary`
     the number of token ids, `running` the requests of other clients. `schedules_ahead`: a step is
     scheduled, with which the time of its requests begins, while the one before runs, as by vLLM
-    with async scheduling. `ranks`: data-parallel ranks deal prompts out among them and run their
-    steps at the same time, and its page clocks none.
+    with async scheduling, once that one has been launched, which takes `launch_seconds`; a step
+    that begins while nothing runs costs its `resting_price`, with its launch. `ranks`:
+    data-parallel ranks deal prompts out among them and run their steps at the same time, and its
+    page clocks none.
     """
 
     price: Callable[[int], float]
@@ -38,6 +40,8 @@ class FakeEngine:
     vocabulary: int = 128_000
     running: int = 0
     schedules_ahead: bool = False
+    launch_seconds: float = 0.0
+    resting_price: Callable[[int], float] | None = None
     ranks: int = 1
     now: float = 0.0
     sent: list[Prompt] = field(default_factory=list)
@@ -93,16 +97,17 @@ class FakeEngine:
     ) -> Generator[WrittenToken]:
         room, computed, ended = self.step_tokens, 0, []
         unfinished = [n for n in left if written[n] < max_tokens]
-        for number in left if self.schedules_ahead else ():
-            began.setdefault(number, self.now)
+        begun, price = self.now, self.price if began else self.resting_price or self.price
         for number in unfinished[: min(batch, self.requests)]:
-            began.setdefault(number, self.now)
+            began.setdefault(number, begun)
             tokens = min(left[number], room) if left[number] else min(1, room)
             room, computed = room - tokens, computed + tokens
             left[number] = max(left[number] - tokens, 0)
             if not left[number] and tokens:
                 ended.append(number)
-        self.now += self.price(computed // self.ranks)
+        self.now += price(computed // self.ranks)
+        for number in left if self.schedules_ahead else ():
+            began.setdefault(number, min(begun + self.launch_seconds, self.now))
         # Like vLLM's histogram, which counts steps that produce output.
         self._steps += bool(ended)
         for number in ended:

@@ -1,9 +1,10 @@
 """Steps of a real vLLM on an H200 whose lengths the GPU itself says: what we make of their records.
 
-`timed.csv.gz` has each step's length by CUDA events and vLLM's wait for it. When its record was
-made is not in it, but follows from the waits: a wait begins when the next step is launched, and
-that begins with the record before, so the record of step n was made before the wait for n + 1 by as
-long as launching takes (without async scheduling, n + 1 itself is launched in between).
+`timed.csv.gz` and, of another GPU, `tuned.csv.gz` have each step's length by CUDA events and vLLM's
+wait for it. When its record was made is not in them, but follows from the waits: a wait begins when
+the next step is launched, and that begins with the record before, so the record of step n was made
+before the wait for n + 1 by as long as launching takes (without async scheduling, n + 1 itself is
+launched in between).
 """
 
 from __future__ import annotations
@@ -57,12 +58,13 @@ class Timed(NamedTuple):
 @cache
 def timed(load: str) -> list[Timed]:
     found = []
-    with gzip.open(recorded.DATA / "timed.csv.gz", "rt") as lines:
-        rows = csv.reader(lines)
-        next(rows)
-        for part, t_us, step_us, *more in rows:
-            if part == load:
-                found.append(Timed(int(t_us), int(t_us) + int(step_us), *map(int, more)))
+    for name in ("timed", "tuned"):
+        with gzip.open(recorded.DATA / f"{name}.csv.gz", "rt") as lines:
+            rows = csv.reader(lines)
+            next(rows)
+            for part, t_us, step_us, *more in rows:
+                if part == load:
+                    found.append(Timed(int(t_us), int(t_us) + int(step_us), *map(int, more)))
     return found
 
 
@@ -136,7 +138,14 @@ def true_us(load: str) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("load", [f"{load}-{mode}" for load in LOADS for mode in MODES])
+@pytest.mark.parametrize(
+    "load",
+    [
+        *(f"{load}-{mode}" for load in LOADS for mode in MODES),
+        "chat-again-async",
+        "documents-again-async",
+    ],
+)
 def test_each_phase_is_accounted_as_the_gpu_says(load: str) -> None:
     """Within 1.2 points of all step time, and the sum within a part in a hundred."""
     held, true = held_us(load), true_us(load)

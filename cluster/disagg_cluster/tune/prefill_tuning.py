@@ -132,6 +132,7 @@ class PrefillTuner:
     def run(self, progress: Progress) -> PrefillTuning:
         """Search to the end; raises as `PrefillProber.probe`."""
         self._largest = self._largest_whole()
+        self._prober.notice_overlap(self._halves(self._largest))
         for place in range(len(self._lengths)):
             self._search(place, progress)
         return self.found
@@ -156,8 +157,10 @@ class PrefillTuner:
         return grid[low]
 
     def _is_whole(self, size: int) -> bool:
-        half = step_shape(size, max(size // 2, 1), self._most_prompt_tokens)
-        return self._prober.is_whole(half)
+        return self._prober.is_whole(self._halves(size))
+
+    def _halves(self, size: int) -> StepShape:
+        return step_shape(size, max(size // 2, 1), self._most_prompt_tokens)
 
     def _search(self, place: int, progress: Progress) -> None:
         grid = size_grid(min(SMALLEST_STEP, self._largest), self._largest)

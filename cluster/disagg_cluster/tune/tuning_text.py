@@ -14,6 +14,8 @@ _CLOCKS = {
     TimeSource.PAGE: "times by the engine's own clock, from its page",
     TimeSource.CLIENT: "times by our clock, the way to the engine and back included: its page does "
     "not clock prompts",
+    TimeSource.TOKENS: "times by our clock, from the token of the step ahead: the engine launches "
+    "a step while the one before runs",
 }
 
 

@@ -122,6 +122,36 @@ def test_a_step_that_was_scheduled_during_the_one_ahead_does_not_contain_it(
     assert probe.seconds == pytest.approx([0.01 + 1e-4 * shape.size] * LEAST_SAMPLES)
 
 
+@pytest.mark.parametrize("launch_part", [0.0, 0.6, 1.0])
+def test_an_engine_that_schedules_ahead_is_timed_as_its_users_see_it(launch_part: float) -> None:
+    """Whatever its page counts of the step ahead, and without the launch."""
+    price = affine(0.01, 1e-4)
+    made = prober(
+        FakeEngine(
+            price,
+            schedules_ahead=True,
+            launch_seconds=launch_part * price(64),
+            resting_price=affine(0.03, 1e-4),
+        )
+    )
+    made.notice_overlap(StepShape(2, 4096))
+
+    for shape in (StepShape(1, 64), StepShape(1, 640), StepShape(8, 512)):
+        probe = made.probe(shape)
+        assert made.source is TimeSource.TOKENS
+        assert probe is not None
+        assert probe.seconds == pytest.approx([price(shape.size)] * LEAST_SAMPLES)
+
+
+def test_an_engine_that_does_not_schedule_ahead_keeps_its_own_clock() -> None:
+    made = prober(FakeEngine(PRICE))
+
+    made.notice_overlap(StepShape(2, 4096))
+
+    assert made.probe(StepShape(1, 64)) is not None
+    assert made.source is TimeSource.PAGE
+
+
 class BusyEngine(FakeEngine):
     """Serves a request of somebody else beside each of the first single prompts."""
 

@@ -56,7 +56,7 @@ class TimedLength(Section):
 class TimedPrefill(Section):
     """The result of `tune prefill`; `times` says whose clock measured its seconds."""
 
-    times: Literal["page", "client"] = Field(description="one of page, client")
+    times: Literal["page", "client", "tokens"] = Field(description="one of page, client, tokens")
     max_num_batched_tokens: Count | None = Field(default=None, description="tokens, 1 or more")
     lengths: Annotated[tuple[TimedLength, ...], Field(min_length=1, strict=False)] = Field(
         description="a list of prompt lengths"
