@@ -69,6 +69,25 @@ def metric_names(text: str) -> set[str]:
     return set(_METRIC.findall(text))
 
 
+def groups_read_by(expressions: Iterable[str], paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return the groups of rule files, in order, with those rules alone that expressions read.
+
+    Directly, or by what these rules read in turn.
+    """
+    recorded = [group for path in paths for group in groups(path)]
+    asked = set().union(*map(metric_names, expressions))
+    known: set[str] = set()
+    while known != asked:
+        known = set(asked)
+        read = [rule["expr"] for group in recorded for rule in _of(group, asked)]
+        asked |= set().union(*map(metric_names, read))
+    return [group | {"rules": rules} for group in recorded if (rules := _of(group, asked))]
+
+
+def _of(group: dict[str, Any], names: set[str]) -> list[dict[str, Any]]:
+    return [rule for rule in group["rules"] if rule.get("record") in names]
+
+
 def hasten(rules: list[dict[str, Any]], divisor: float) -> list[dict[str, Any]]:
     """Divide windows, `for` and intervals, not thresholds. For tests in real time only."""
     return [
