@@ -104,12 +104,12 @@ HERE = not long and not vllm_long and not dynamo_long and not gpu
 
 # --- tests ----------------------------------------------------------------------------------
 
-# The parts of `make test`, each made of what begins with the letters in its name. They are begun in this order, one as
-# soon as another has ended; a part that still waits for its environment comes last. So the engines' environments are
-# made first, beside our own and the system's packages, and what needs them follows those parts that take about as long.
-# Integration tests mostly wait: more parts are run at once than there are cores.
-PARTS = vllm-environment router-environment part-integration-s-uw-z part-integration-a-d part-integration-e-l lint \
-	types docs-check part-cluster-p-z part-integration-v part-exporter part-cluster-a-o part-integration-m-r
+# The parts of `make test`: what looks at one running demo, and what begins with the letters in a part's name. They are
+# begun in this order, one as soon as another has ended; a part that still waits for its environment comes last. So the
+# engines' environments are made first, beside our own and the system's packages, and what needs them follows those
+# parts that take about as long. Integration tests mostly wait: more parts are run at once than there are cores.
+PARTS = vllm-environment router-environment part-demo part-integration-s-uw-z part-integration-a-d part-integration-e-l \
+	lint types docs-check part-cluster-p-z part-integration-v part-exporter part-cluster-a-o part-integration-m-r
 
 test: ## Everything CI runs, real Prometheus and a real vLLM pair included
 	@# A make by its variable would have `make -n` run all of this.
@@ -121,6 +121,10 @@ system-packages:
 part-integration-%: $(READY) system-packages
 	$(info --> $@)
 	$(TESTS) -m "$(HERE)" tests/integration/test_[$*]*
+
+part-demo: $(READY) system-packages
+	$(info --> $@)
+	$(TESTS) -m "$(HERE)" tests/integration/demo
 
 part-integration-e-l part-integration-m-r part-integration-v: router-environment
 part-integration-v: vllm-environment

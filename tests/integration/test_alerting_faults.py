@@ -1,7 +1,7 @@
 """From a fault to a name on a webhook: simulated engines, real pages, Prometheus and Alertmanager.
 
 All times of the rules are divided by 30; their thresholds are as shipped. What a crash loop and a
-node that goes away do is shown with real daemons in test_alerting.py.
+node that goes away do is shown with real daemons in demo/test_alerting.py.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def hastened(folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("name", EMPTY)
 def test_only_expected_panels_are_empty(url: str, name: str) -> None:
-    """Empty panels show their `noValue` text, which test_dashboards.py checks."""
+    """Empty panels show their `noValue` text, which demo/test_dashboards.py checks."""
     situation = CHOSEN[name]
     choices = {**CHOICES, "cluster": situation.copies[0].cluster, "__rate_interval": "4m"}
     nodes = dict.fromkeys(NAMES, ".*") | {"node": situation.node}

@@ -6,9 +6,8 @@ import contextlib
 import math
 import re
 import shutil
-import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +17,8 @@ import yaml
 from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from support.dashboards import NAMES, Query, folded, load, marks, queries, rules
 from support.prometheus_query import query
-from support.running_node import DISAGG_NODE, wait_for
+from support.running_demo import RunningDemo
+from support.running_node import wait_for
 
 pytestmark = pytest.mark.prometheus
 
@@ -133,22 +133,9 @@ def test_collapsed_panels_are_exactly_those_that_may_lack_data() -> None:
 
 
 @pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The Prometheus of a running demo."""
-    log = tmp_path_factory.mktemp("demo") / "log"
-    with log.open("wb") as out:
-        demo = subprocess.Popen(
-            [*DISAGG_NODE, "demo", "--listen", "127.0.0.1:0"], stdout=out, stderr=out
-        )
-        try:
-            found = wait_for(
-                lambda: re.search(r"^Prometheus: (\S+)", log.read_text("utf-8"), re.MULTILINE),
-                "the demo's Prometheus",
-            )
-            yield found.group(1)
-        finally:
-            demo.send_signal(signal.SIGINT)
-            demo.wait(60)
+def prometheus(demo: RunningDemo) -> str:
+    """The Prometheus of the running demo."""
+    return demo.prometheus_url()
 
 
 def test_every_query_finds_data_on_the_demo(prometheus: str) -> None:

@@ -6,10 +6,9 @@ All times of the rules are divided by 30; their thresholds are as shipped.
 from __future__ import annotations
 
 import contextlib
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,8 +18,10 @@ from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.client.scrape import fetch
 from support.alerting import Inbox, alertmanager, alerts_of, inbox, paging_prometheus
+from support.children import free_port
 from support.prometheus_query import query
-from support.running_node import DISAGG_NODE, running_node, wait_for
+from support.running_demo import RunningDemo
+from support.running_node import running_node, wait_for
 
 pytestmark = pytest.mark.prometheus
 
@@ -52,19 +53,6 @@ def crashing_node(run_dir: Path, metrics: str) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def calm_node(folder: Path, metrics: str) -> Iterator[None]:
-    """Run the demo: six stand-in engines under a load that swings."""
-    argv = [*DISAGG_NODE, "demo", "--no-prometheus", "--json", "--listen", metrics]
-    with (folder / "demo.log").open("wb") as log:
-        process = subprocess.Popen(argv, stdout=log, stderr=log)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(60)
-
-
 def answers(address: str) -> bool:
     try:
         return b"disagg_node_busy_window_seconds" in fetch(f"http://{address}/metrics", 5.0)
@@ -80,17 +68,21 @@ def fires(url: str, alert: str) -> bool:
 
 
 @pytest.mark.usefixtures("alerting_programs")
-def test_a_crash_loop_is_alerted_with_its_worker_and_a_calm_node_is_not(folder: Path) -> None:
-    """Alerts that follow from the crash loop are inhibited; a lost node becomes a ticket."""
+def test_a_crash_loop_is_alerted_with_its_worker_and_a_calm_node_is_not(
+    folder: Path, demo: RunningDemo
+) -> None:
+    """Alerts that follow from the crash loop are inhibited; a lost node becomes a ticket.
+
+    The calm node is the demo: six stand-in engines under a load that swings.
+    """
     run_dir = folder / "run"
     run_dir.mkdir()
-    crashing, calm = (f"127.0.0.1:{port}" for port in free_ports(2))
+    crashing, calm = f"127.0.0.1:{free_port()}", urlsplit(demo.page_url()).netloc
     targets = [ScrapeTarget(crashing, CRASHING, "test"), ScrapeTarget(calm, CALM, "test")]
     loop = ("DisaggWorkerCrashLoop", CRASHING, "decode-0")
     with contextlib.ExitStack() as stack:
         told = stack.enter_context(inbox())
         pager = stack.enter_context(alertmanager(folder, told.url))
-        stack.enter_context(calm_node(folder, calm))
         node = stack.enter_context(running_node(crashing_node(run_dir, crashing), run_dir))
         wait_for(lambda: answers(crashing) and answers(calm), "both pages")
         url = stack.enter_context(paging_prometheus(folder, targets, pager, DIVISOR))

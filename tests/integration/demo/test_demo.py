@@ -1,18 +1,12 @@
-"""`disagg-node demo` as a user runs it: stand-in engines, real daemon, real Prometheus."""
+"""What `disagg-node demo` shows, and that nothing is left of it."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,74 +16,10 @@ from disagg_cluster.demo.sweeper import belonging_to
 from disagg_cluster.prometheus.prometheus_api import PrometheusError
 from disagg_exporter.http.client.scrape import fetch
 from support.prometheus_query import query
+from support.running_demo import RunningDemo
+from support.running_node import DISAGG_NODE, wait_for
 
 pytestmark = pytest.mark.prometheus
-
-T = TypeVar("T")
-SECONDS = 90.0
-DISAGG_NODE = (sys.executable, "-m", "disagg_cluster.cli")
-
-
-class Demo:
-    """A running demo: its stderr is read for addresses, its stdout for a line a second."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "disagg_cluster.cli",
-                "demo",
-                "--json",
-                "--listen",
-                "127.0.0.1:0",
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.lines: list[dict[str, object]] = []
-        self.said = ""
-        self._readers = [
-            threading.Thread(target=self._read_lines),
-            threading.Thread(target=self._read_log),
-        ]
-        for reader in self._readers:
-            reader.start()
-
-    def _read_lines(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(json.loads(line))
-
-    def _read_log(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.said += line
-
-    def address(self, pattern: str) -> str:
-        """Wait for an address in what the demo says on stderr."""
-        found = wait_for(lambda: re.search(pattern, self.said), pattern)
-        return found.group(1)
-
-    def end(self, by: signal.Signals = signal.SIGINT) -> int:
-        """Ctrl-C or another signal; return the exit code."""
-        self.process.send_signal(by)
-        code = self.process.wait(SECONDS)
-        for reader in self._readers:
-            reader.join()
-        for pipe in (self.process.stdout, self.process.stderr):
-            assert pipe is not None
-            pipe.close()
-        return code
-
-
-def wait_for(probe: Callable[[], T | None], what: str) -> T:
-    until, tick = time.monotonic() + SECONDS, threading.Event()
-    while not (found := probe()):
-        assert time.monotonic() < until, f"waited in vain for {what}"
-        tick.wait(0.2)
-    return found
 
 
 def samples(url: str) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -102,18 +32,9 @@ def samples(url: str) -> dict[str, list[tuple[dict[str, str], float]]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def demo() -> Iterator[Demo]:
-    running = Demo()
-    yield running
-    if running.process.poll() is None:
-        running.end()
-
-
-def test_the_demo_shows_both_phases_on_tagged_gpus_and_ends_cleanly(demo: Demo) -> None:
+def test_the_demo_shows_both_phases_on_tagged_gpus_and_ends_cleanly(demo: RunningDemo) -> None:
     """Issue 'Foundation', Shows it 1 and the recorded ratio: one run, checked in all respects."""
-    page_url = demo.address(r"metrics page: (\S+)")
-    prometheus_url = demo.address(r"Prometheus: (\S+)")
+    page_url, prometheus_url = demo.page_url(), demo.prometheus_url()
 
     def both_phases() -> dict[str, list[tuple[dict[str, str], float]]] | None:
         page = samples(page_url)
@@ -166,8 +87,8 @@ def test_the_demo_shows_both_phases_on_tagged_gpus_and_ends_cleanly(demo: Demo) 
 
 
 def test_a_killed_demo_leaves_no_process_and_no_file() -> None:
-    killed = Demo()
-    killed.address(r"Prometheus: (\S+)")
+    killed = RunningDemo()
+    killed.prometheus_url()
     folder = Path(killed.address(r"--run-dir (\S+)")).parent
     wait_for(lambda: len(belonging_to(folder)) > WORKERS, "engines and Prometheus")
 
