@@ -246,3 +246,9 @@ def clusters() -> str:
     """Expression of the number of disagg-node series on a server, by cluster."""
     ours = f"disagg_build_info or {TOKENS.record} or disagg_node_phase_tokens_total"
     return f"count by (cluster) ({ours})"
+
+
+def worked(source: SampleSource) -> str:
+    """Expression of whether nodes have seen engines compute anything, by cluster."""
+    spent = source.of("disagg_node_phase_seconds_total", 'phase=~"prefill|decode"')
+    return f"max by (cluster) ({spent}) > 0"

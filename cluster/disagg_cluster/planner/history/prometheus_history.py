@@ -24,6 +24,7 @@ from disagg_cluster.planner.history.history_queries import (
     SampleSource,
     clusters,
     present,
+    worked,
 )
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey, demanded
@@ -45,6 +46,10 @@ _FURTHER_LABELS = ("phase", "role")
 
 class NoPastLoadError(PrometheusError):
     """A server answers but has no past load; the text says what is missing."""
+
+
+class NoLoadYetError(NoPastLoadError):
+    """Nodes are scraped, and none of their engines has computed anything yet: nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,8 @@ class PrometheusHistory:
         """Read everything; models without any tokens in the range are left out.
 
         Raises:
-            NoPastLoadError: The server has no series of disagg-node.
+            NoLoadYetError: No engine has served anything yet.
+            NoPastLoadError: The server has no series of disagg-node, or they say no tokens.
             PrometheusError: No answer in time, or an error other than a size limit.
         """
         reader = RangeReader(
@@ -111,22 +117,17 @@ class PrometheusHistory:
                 "there are token counters, but none has two samples within five minutes: scrape "
                 "the nodes at least every two minutes"
             )
-        asked = RangePart("clusters", clusters(), 0, request.steps, _stride(request.steps))
-        reader = RangeReader(
-            self.prometheus,
-            request,
-            ("cluster",),
-            self.deadline_seconds,
-            self.read_seconds,
-            self.say,
-        )
-        known = {
-            labels[0] for labels in reader.read([asked], "which clusters there are")["clusters"]
-        }
+        known = self._clusters_with(clusters(), "which clusters there are", request)
         wanted = request.cluster
         if known and wanted is not None and wanted not in known:
             names = ", ".join(repr(name) for name in sorted(known))
             return NoPastLoadError(f"there is no cluster {wanted!r}, only {names}")
+        worked_there = worked(SampleSource(wanted))
+        if known and not self._clusters_with(worked_there, "whether engines worked", request):
+            return NoLoadYetError(
+                "nodes are scraped, but no engine has served a request yet: there is no load to "
+                "forecast from"
+            )
         if known:
             return NoPastLoadError(
                 "nodes are scraped, but none reports tokens: docs/engine-pages.md says what each "
@@ -136,6 +137,21 @@ class PrometheusHistory:
             "there are no series of disagg-node in that time: Prometheus must scrape the nodes, or "
             "receive cluster.*:disagg_.+, and keep it for that long"
         )
+
+    def _clusters_with(self, expr: str, what: str, request: HistoryRequest) -> set[str]:
+        """Clusters for which an expression has a value now and then in the range, or at its end."""
+        reader = RangeReader(
+            self.prometheus,
+            request,
+            ("cluster",),
+            self.deadline_seconds,
+            self.read_seconds,
+            self.say,
+        )
+        # A cluster that is younger than the distance of sparse points is seen at the last one only.
+        sparse = RangePart("clusters", expr, 0, request.steps, _stride(request.steps))
+        last = RangePart("clusters", expr, request.steps - 1, 1)
+        return {labels[0] for labels in reader.read([sparse, last], what)["clusters"]}
 
 
 def _parts(

@@ -11,6 +11,7 @@ import numpy as np
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.history.prometheus_history import NoLoadYetError
 
 OVERLAP_STEPS = 10
 """Steps that are read again each round, because samples may arrive late."""
@@ -64,7 +65,7 @@ class RollingHistory:
             read_until = self._end_seconds
             since = max(begin, min(read_until, self._known_until(read_until)) - overlap)
         request = HistoryRequest(since, now_seconds, self._step_seconds, self._cluster)
-        new = {each.key: each for each in self._reader.read(request)}
+        new = {each.key: each for each in self._read(request)}
         window = HistoryRequest(begin, now_seconds, self._step_seconds)
         joined = {}
         for key in {**self._known, **new}:
@@ -77,6 +78,13 @@ class RollingHistory:
         }
         self._end_seconds = now_seconds
         return list(self._known.values())
+
+    def _read(self, request: HistoryRequest) -> list[LoadHistory]:
+        try:
+            return self._reader.read(request)
+        except NoLoadYetError:
+            # New nodes without users: there is nothing to forecast from, and nothing has failed.
+            return []
 
     def _known_until(self, read_until: float) -> float:
         """End of the newest known step of any model, at most `LATE_SECONDS` before `read_until`."""

@@ -24,12 +24,17 @@ from disagg_cluster.planner.history.history_queries import (
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadKey, demanded
 from disagg_cluster.planner.history.load_series import LoadSpanError
-from disagg_cluster.planner.history.prometheus_history import NoPastLoadError, PrometheusHistory
+from disagg_cluster.planner.history.prometheus_history import (
+    NoLoadYetError,
+    NoPastLoadError,
+    PrometheusHistory,
+)
 from disagg_cluster.planner.history.range_reader import IN_FLIGHT
 from disagg_cluster.prometheus.prometheus_api import PrometheusError, Samples
 
 _NAN = float("nan")
 _PRESENT, _CLUSTERS = "count by (cluster) (disagg_node", "count by (cluster) (disagg_build"
+_WORKED = "max by (cluster) (disagg_node_phase_seconds_total"
 _NODES_TOKENS, _NODES_GPUS = "rate(disagg_node_phase_tokens", "rate(disagg_node_phase_seconds"
 Value = Callable[[float], float | None]
 Series = tuple[dict[str, str], Value]
@@ -356,7 +361,11 @@ def test_an_interrupt_does_not_wait_for_queries_in_flight() -> None:
             "east",
             "there is no cluster 'east', only 'north', 'west'",
         ),
-        ({_CLUSTERS: [({}, lambda _t: 1.0)]}, None, "none reports tokens"),
+        (
+            {_CLUSTERS: [({}, lambda _t: 1.0)], _WORKED: [({}, lambda _t: 9.0)]},
+            None,
+            "none reports tokens",
+        ),
         (
             {_PRESENT: [({}, lambda _t: 8.0)]},
             None,
@@ -371,6 +380,30 @@ def test_an_empty_history_is_an_error_with_its_reason(
         PrometheusHistory(Scripted(series)).read(ten_minutes(cluster))
 
 
+@pytest.mark.parametrize("cluster", [None, "east"])
+def test_a_cluster_whose_engines_have_served_nothing_yet_lacks_nothing_but_load(
+    cluster: str | None,
+) -> None:
+    """Another's engines may have."""
+    prometheus = Scripted(
+        {
+            _CLUSTERS: [({"cluster": "east"}, lambda _t: 1.0)],
+            _WORKED: [({"cluster": "west"}, lambda _t: 9.0)] if cluster else [],
+        }
+    )
+
+    with pytest.raises(NoLoadYetError, match="no engine has served a request yet"):
+        PrometheusHistory(prometheus).read(ten_minutes(cluster))
+
+
+def test_nodes_that_are_scraped_for_minutes_are_seen_in_a_history_of_weeks() -> None:
+    end = 14 * 86_400.0
+    since = {_CLUSTERS: [({}, lambda t: 1.0 if t > end - 120 else None)]}
+
+    with pytest.raises(NoLoadYetError):
+        PrometheusHistory(Scripted(since, 40_000)).read(HistoryRequest(0.0, end))
+
+
 def test_a_cluster_is_selected_by_its_quoted_name() -> None:
     prometheus = Scripted({})
     message: list[str] = []
@@ -378,9 +411,9 @@ def test_a_cluster_is_selected_by_its_quoted_name() -> None:
     with pytest.raises(NoPastLoadError):
         PrometheusHistory(prometheus, message.append).read(ten_minutes('a"b'))
 
-    *others, last = (expr for expr, _, _ in prometheus.asked)
+    *others, sparse, last = (expr for expr, _, _ in prometheus.asked)
     assert all('cluster="a\\"b"' in expr for expr in others)
-    assert "cluster=" not in last
+    assert "cluster=" not in sparse + last
     assert message[0] == "reading what is recorded: 0 %"
 
 

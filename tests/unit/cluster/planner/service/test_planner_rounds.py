@@ -19,6 +19,7 @@ from disagg_cluster.planner.capacity.learned.cost_families import CostKey
 from disagg_cluster.planner.history.history_request import HistoryRequest
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import LoadSeries
+from disagg_cluster.planner.history.prometheus_history import NoLoadYetError
 from disagg_cluster.planner.moving.acting import Acting
 from disagg_cluster.planner.moving.local_mover import LocalMover
 from disagg_cluster.planner.service.past_waste import PastWaste
@@ -60,12 +61,15 @@ class Prometheus:
     hours: float = 20.0
     clusters: tuple[str, ...] = ("east",)
     down: bool = False
+    unused: bool = False
     counted: bool = True
     calls: list[HistoryRequest] = field(default_factory=list)
 
     def read(self, request: HistoryRequest) -> list[LoadHistory]:
         if self.down:
             raise NoAnswerError("no answer from http://prometheus: refused")
+        if self.unused:
+            raise NoLoadYetError("no engine has served a request yet")
         times = request.first_seconds + STEP_SECONDS * np.arange(request.steps)
         values = np.where(times >= NOW - self.hours * HOURS, 50 + 10 * np.sin(times / 900), np.nan)
         series = LoadSeries(request.first_seconds, STEP_SECONDS, values)
@@ -200,6 +204,20 @@ def test_before_the_first_successful_round_the_planner_is_not_ready() -> None:
 
     assert planner.rounds.why_not_ready == "no answer from http://prometheus: refused"
     assert "disagg_forecast_tokens_per_second" not in planner.names()
+
+
+def test_a_new_cluster_without_users_is_no_failure() -> None:
+    planner = Planner(Prometheus(unused=True))
+
+    planner.rounds.run_round(NOW)
+
+    assert not planner.rounds.why_not_ready
+    assert set(planner.samples("disagg_collector_success").values()) == {1}
+    assert planner.samples("disagg_plan_undecided") == {}
+
+    planner.prometheus.unused = False
+    planner.rounds.run_round(NOW + EVERY_SECONDS)
+    assert planner.samples("disagg_plan_undecided")
 
 
 def test_a_move_that_cannot_be_polled_fails_its_collector_and_not_the_planner(
