@@ -44,7 +44,7 @@ _APART = 0.3
 # Part of the step ahead by which a page's time exceeds the client's where it contains that step.
 _OVERLAP = 0.5
 # Steps behind another to see it by.
-_OVERLAP_SAMPLES = 3
+_OVERLAP_SAMPLES = 2
 DEADLINE_SECONDS = 120.0
 
 
