@@ -28,6 +28,26 @@ def opened_devices(config: NodeConfig, run_folder: Path) -> Iterator[DeviceSourc
         yield choice.source
 
 
+_LATE_GPUS_SECONDS = 15.0
+
+
+async def gpus_appeared(config: NodeConfig, run_folder: Path) -> str:
+    """Wait until the devices of a node file that had none can be read; return what has them.
+
+    A dcgm-exporter or a driver may start after the daemon, as after each boot.
+    """
+    import asyncio
+
+    from disagg_exporter.devices.source import DevicesUnavailable
+
+    while True:
+        await asyncio.sleep(_LATE_GPUS_SECONDS)
+        choice = await asyncio.to_thread(chosen_devices, config, run_folder)
+        with contextlib.closing(choice.source), contextlib.suppress(DevicesUnavailable):
+            if choice.source.inventory():
+                return f"GPUs can be read now, by {choice.source.name}"
+
+
 def chosen_devices(config: NodeConfig, run_folder: Path | None = None) -> DeviceChoice:
     """Open the devices of a node file; the caller closes them."""
     from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from disagg_cluster.cli.devices import opened_devices
+from disagg_cluster.cli.devices import gpus_appeared, opened_devices
 from disagg_cluster.host.garbage import uncollected
 from disagg_cluster.host.run_dir.layout import RunFolder, default_run_dir, older_run_dirs
 
@@ -191,6 +191,7 @@ def start(
     from disagg_cluster.nodefile import NodeFile, read
     from disagg_cluster.nodefile.reading import launching_host
     from disagg_cluster.supervisor.ownership.run_folders import usual_run_dir
+    from disagg_exporter.devices.source import DeviceKind
 
     output = unblocked_output()
     log_to_stderr(verbose, as_json=log_format == "json")
@@ -213,32 +214,41 @@ def start(
         usual = default_run_dir(os.environ, os.getuid())
         text = f"an earlier version still runs in {run_folder}: that folder is used"
         click.echo(f"{text}, and {usual} once that has ended", err=True)
-    with opened_devices(config, run_folder) as source:
-        devices = source.inventory()
-        held = gpus_held(RunFolder(run_folder), devices)
-        layout = place(config, devices, str(file), node_file.lines, held=held)
-        daemon = Daemon(
-            config,
-            layout,
-            source,
-            run_folder,
-            on_failure="leave",
-            beside=lambda: (output.status(),),
-            file=file,
-            as_started=as_started,
-        )
-        printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
-        protected = config.listen.web_config is not None
-        view = view_beside(run_folder, plain=plain or as_json or quiet)
+    printer = LinePrinter(click.echo, as_json=as_json, quiet=quiet)
+    protected = config.listen.web_config is not None
 
-        def serving(address: ListenAddress) -> None:
-            say_where(address, scheme=scheme, protected=protected)
-            if view is not None:
-                view.open(near_url(address, scheme), open_to_all(address, protected=protected))
+    def run_once() -> bool:
+        """Run a daemon to its end; return whether another should follow."""
+        with opened_devices(config, run_folder) as source:
+            devices = source.inventory()
+            held = gpus_held(RunFolder(run_folder), devices)
+            layout = place(config, devices, str(file), node_file.lines, held=held)
+            daemon = Daemon(
+                config,
+                layout,
+                source,
+                run_folder,
+                on_failure="leave",
+                beside=lambda: (output.status(),),
+                file=file,
+                as_started=as_started,
+            )
+            view = view_beside(run_folder, plain=plain or as_json or quiet)
 
-        each_second = printer.snapshot if view is None else view.unless_open(printer.snapshot)
-        running = run(daemon, each_second, serving=serving)
-        asyncio.run(running if view is None else view.beside(running))
+            def serving(address: ListenAddress) -> None:
+                say_where(address, scheme=scheme, protected=protected)
+                if view is not None:
+                    view.open(near_url(address, scheme), open_to_all(address, protected=protected))
+
+            each_second = printer.snapshot if view is None else view.unless_open(printer.snapshot)
+            # Workers run on what there was when they were launched.
+            may_find = not devices and config.devices is DeviceKind.AUTO and not config.workers
+            appeared = gpus_appeared(config, run_folder) if may_find else None
+            running = run(daemon, each_second, serving=serving, outdated=appeared)
+            return asyncio.run(running if view is None else view.beside(running))
+
+    while run_once():
+        pass
 
 
 def view_beside(run_folder: Path, *, plain: bool) -> ViewBesideDaemon | None:

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 
 from disagg_cluster.daemon.daemon import Daemon
@@ -57,8 +57,11 @@ async def run(
     serving: Callable[[ListenAddress], None] = lambda _address: None,
     seconds: float | None = None,
     hangup_ends: bool = False,
-) -> None:
+    outdated: Awaitable[str] | None = None,
+) -> bool:
     """Run until SIGINT or SIGTERM, or for `seconds` after all workers are ready.
+
+    Returns whether a new daemon should follow at once in this process.
 
     The first signal drains and stops the workers; a second one stops waiting for their requests. If
     the node file says to leave the engines on SIGTERM, that signal ends only the daemon. SIGHUP
@@ -71,6 +74,7 @@ async def run(
         serving: Called with the address of the metrics page as soon as it is served.
         seconds: How long to run; forever if None.
         hangup_ends: Treat SIGHUP, the closing of the terminal, as SIGINT.
+        outdated: Returns why a new daemon should follow, which is to adopt the engines.
     """
     share_one_heap()
     one_thread()
@@ -82,6 +86,7 @@ async def run(
         faulthandler.enable()
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
+    is_replaced = False
     hurrying: list[asyncio.Task[None]] = []
 
     def asked(sign: signal.Signals) -> None:
@@ -95,6 +100,15 @@ async def run(
                 daemon.leave()
         signs.end()
         daemon.ending()
+        stopping.set()
+
+    async def replaced(by_news: Awaitable[str]) -> None:
+        nonlocal is_replaced
+        _log.info("starting again: %s", await by_news)
+        manager.reloading()
+        daemon.leave()
+        daemon.ending()
+        is_replaced = not stopping.is_set()
         stopping.set()
 
     def reload() -> None:
@@ -114,7 +128,9 @@ async def run(
     if {signal.SIGINT, signal.SIGTERM} & signal.sigpending():
         daemon.ending()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _LISTENED)
-    logging_waits = loop.create_task(_log_waits(daemon))
+    beside_it = [loop.create_task(_log_waits(daemon))]
+    if outdated is not None:
+        beside_it.append(loop.create_task(replaced(outdated)))
     try:
         with rarely_collected(), subreaping():
             async with signs.given(), daemon.running() as address:
@@ -122,9 +138,11 @@ async def run(
                 manager.ready()
                 await _serve(daemon, address, stopping, each_second, beside, seconds)
             await asyncio.gather(*hurrying)
+        return is_replaced
     finally:
-        logging_waits.cancel()
-        await asyncio.gather(logging_waits, return_exceptions=True)
+        for task in beside_it:
+            task.cancel()
+        await asyncio.gather(*beside_it, return_exceptions=True)
         for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.remove_signal_handler(sign)
 
