@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from disagg_cluster.planner.moving.mover import MoveAnswer, MoveOutcome, Mover
@@ -21,6 +21,8 @@ _UNANSWERED_SECONDS = 1800.0
 
 ModelId = tuple[str, str]
 """Name and namespace of a model."""
+
+ReportedEnds = Callable[[float], Mapping[WorkerId, tuple[float, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,15 @@ class Acting:
     Args:
         mover: Sends requests to the nodes.
         log: Logs every move and its outcome.
+        reported: When moves ended that nodes report, by worker, given the Unix time.
     """
 
-    def __init__(self, mover: Mover, log: logging.Logger) -> None:
+    def __init__(
+        self, mover: Mover, log: logging.Logger, reported: ReportedEnds = lambda _now_seconds: {}
+    ) -> None:
         self._mover = mover
         self._log = log
+        self._reported = reported
         self._under_way: _UnderWay | None = None
         self._logs: dict[ModelId, MoveLog] = {}
         self._refusals = Refusals()
@@ -60,6 +66,22 @@ class Acting:
     def left_out(self, now_seconds: float) -> Set[WorkerId]:
         """Workers that refused, or failed, to move within the last hour."""
         return self._refusals.left_out(now_seconds)
+
+    def learn(self, workers: Iterable[PoolWorker], now_seconds: float) -> None:
+        """Add the moves that nodes report to the logs of their workers' models.
+
+        They hold for any planner: for one that has just begun, and beside another, or a person. A
+        worker that is not among these may be of any model.
+
+        Raises:
+            PrometheusError: They cannot be read.
+        """
+        ends = self._reported(now_seconds)
+        models = {each.id: (each.kind.model_name, each.kind.engine_namespace) for each in workers}
+        for model_id in {*models.values(), *self._logs}:
+            of_model = (at for id, at in ends.items() if models.get(id, model_id) == model_id)
+            reported_seconds = tuple(sorted(each for at in of_model for each in at))
+            self._logs[model_id] = replace(self.log_of(model_id), reported_seconds=reported_seconds)
 
     def act(self, rebalance: ModelRebalance, now_seconds: float) -> None:
         """Begin the advised move, unless one of any model is under way.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -33,7 +34,8 @@ class MoveLog:
 
     `begun_seconds` is when each began, made or not, and `tried_seconds` when the last one that is
     over ended. `last` is the last one that was made. `regretted` is when a role last had to give
-    back an engine.
+    back an engine. `reported_seconds` is when those ended that nodes report, whoever asked for
+    them: these may be among the others, by an earlier planner, or by hand.
     """
 
     begun_seconds: tuple[float, ...] = ()
@@ -41,6 +43,7 @@ class MoveLog:
     new: NewMove | None = None
     last: DoneMove | None = None
     regretted: Mapping[Role, float] = field(default_factory=dict)
+    reported_seconds: tuple[float, ...] = ()
 
     @property
     def under_way(self) -> bool:
@@ -55,7 +58,7 @@ class MoveLog:
             to_role: New role of its engine.
             undoes: It reverts the last move.
         """
-        begun_seconds = (*self._recent(now_seconds), now_seconds)
+        begun_seconds = (*_recent(self.begun_seconds, now_seconds), now_seconds)
         return replace(self, begun_seconds=begun_seconds, new=NewMove(to_role, undoes))
 
     def ended(self, now_seconds: float, *, done: bool = True) -> MoveLog:
@@ -88,6 +91,7 @@ class MoveLog:
             tried_seconds=None if tried is None or tried > now_seconds else tried,
             last=None if last is None or last.ended_seconds > now_seconds else last,
             regretted={role: at for role, at in self.regretted.items() if at <= now_seconds},
+            reported_seconds=tuple(each for each in self.reported_seconds if each <= now_seconds),
         )
 
     def why_not(self, limits: RebalanceLimits, now_seconds: float) -> str:
@@ -97,13 +101,17 @@ class MoveLog:
         """
         if self.under_way:
             return "a move is under way"
-        recent = self._recent(now_seconds)
-        if len(recent) >= limits.moves_per_hour:
-            return f"{counted(len(recent), 'move')} began within the last hour: no more are allowed"
-        since = None if self.tried_seconds is None else now_seconds - self.tried_seconds
-        if since is not None and 0 <= since < limits.cool_down_seconds:
+        both = (self.begun_seconds, self.reported_seconds)
+        recent = max(len(_recent(each, now_seconds)) for each in both)
+        if recent >= limits.moves_per_hour:
+            return f"{counted(recent, 'move')} began within the last hour: no more are allowed"
+        ends = (self.tried_seconds, *self.reported_seconds)
+        ago_seconds = (now_seconds - each for each in ends if each is not None)
+        since = min((each for each in ago_seconds if each >= 0), default=math.inf)
+        if since < limits.cool_down_seconds:
             return f"the last move ended {since:.0f} s ago: cooling down"
         return ""
 
-    def _recent(self, now_seconds: float) -> tuple[float, ...]:
-        return tuple(each for each in self.begun_seconds if 0 <= now_seconds - each < HOUR_SECONDS)
+
+def _recent(times_seconds: tuple[float, ...], now_seconds: float) -> tuple[float, ...]:
+    return tuple(each for each in times_seconds if 0 <= now_seconds - each < HOUR_SECONDS)

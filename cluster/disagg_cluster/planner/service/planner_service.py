@@ -25,7 +25,8 @@ from disagg_cluster.planner.diagnose.reading.series_queries import SeriesQueries
 from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
 from disagg_cluster.planner.moving.acting import Acting
 from disagg_cluster.planner.moving.local_mover import LocalMover
-from disagg_cluster.planner.rebalance.limits import RebalanceMode
+from disagg_cluster.planner.moving.reported_moves import ReportedMoves
+from disagg_cluster.planner.rebalance.limits import HOUR_SECONDS, RebalanceMode
 from disagg_cluster.planner.service.diagnosis_rounds import DiagnosisRounds
 from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_lock import planner_lock
@@ -92,7 +93,7 @@ class PlannerService:
                 lambda now_seconds: read_engines(prometheus, self._config.cluster, now_seconds)[0],
                 self._config,
                 self._process.usage,
-                self._acting(),
+                self._acting(prometheus),
             )
             self._server = server = self._make_server(rounds, diagnosing)
             stack.callback(server.close)
@@ -105,11 +106,14 @@ class PlannerService:
                 self._run_rounds(rounds)
             manager.stopping()
 
-    def _acting(self) -> Acting | None:
+    def _acting(self, prometheus: Prometheus) -> Acting | None:
         settings = self._config.rebalance
         if settings.mode is not RebalanceMode.ACT or settings.run_dir is None:
             return None
-        return Acting(LocalMover(RunFolder(Path(settings.run_dir)).control), _log)
+        seconds = max(HOUR_SECONDS, settings.cool_down_seconds)
+        reported = ReportedMoves(prometheus, self._config.cluster, seconds)
+        mover = LocalMover(RunFolder(Path(settings.run_dir)).control)
+        return Acting(mover, _log, reported.read)
 
     def _diagnosing(self, prometheus: Prometheus) -> DiagnosisRounds | None:
         settings, config = self._config.diagnosis, self._config

@@ -61,6 +61,8 @@ class Rebalancer:
         mode = self._config.rebalance.mode
         cost = self._config.move_cost(engines.downtime_seconds)
         found = []
+        if self._acting is not None:
+            self._acting.learn(engines.workers, now_seconds)
         if mode is not RebalanceMode.OFF:
             there = {each.key for each in histories}
             self._accounting = {key: of for key, of in self._accounting.items() if key in there}

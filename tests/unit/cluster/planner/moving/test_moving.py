@@ -88,6 +88,35 @@ def test_a_refused_move_counts_and_cools_down_like_others() -> None:
     assert why == "the last move ended 60 s ago: cooling down"
 
 
+def test_moves_that_nodes_report_count_for_a_planner_that_has_just_begun() -> None:
+    """Else one that crashes again and again would move without end."""
+    ends = {WORKER.id: (600.0, 1200.0), ("node-b", "d-9"): (900.0,)}
+    acting = Acting(_Mover([]), LOG, lambda _now_seconds: ends)
+    acting.learn([WORKER], 1260.0)
+
+    # Of one that is not known now, the model is not known either.
+    three, four = (RebalanceLimits(moves_per_hour=most) for most in (3, 4))
+    log = acting.log_of(("llama", "default"))
+    assert log.why_not(four, 1260.0) == "the last move ended 60 s ago: cooling down"
+    assert log.why_not(four, 1320.0) == ""
+    assert log.why_not(three, 4199.0) == "3 moves began within the last hour: no more are allowed"
+    assert log.why_not(three, 4200.0) == ""
+    patient = RebalanceLimits(cool_down_seconds=86_400.0)
+    assert log.why_not(patient, 80_000.0) == "the last move ended 78800 s ago: cooling down"
+
+
+def test_a_move_of_the_planner_counts_once_when_its_node_reports_it_too() -> None:
+    ends: dict[tuple[str, str], tuple[float, ...]] = {}
+    acting = Acting(_Mover([UNDER_WAY, MoveAnswer(MoveOutcome.DONE)]), LOG, lambda _: ends)
+    acting.act(advice(), 0.0)
+    acting.poll(60.0)
+    ends[WORKER.id] = (90.0,)
+    acting.learn([WORKER], 300.0)
+
+    limits = RebalanceLimits(moves_per_hour=2)
+    assert acting.log_of(("llama", "default")).why_not(limits, 300.0) == ""
+
+
 def test_a_worker_that_refused_is_left_out_for_an_hour() -> None:
     refused = MoveAnswer(MoveOutcome.REFUSED, "p-1 is paused")
     acting = Acting(_Mover([refused, MoveAnswer(MoveOutcome.DONE)]), LOG)

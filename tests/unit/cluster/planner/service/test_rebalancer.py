@@ -19,7 +19,7 @@ from disagg_cluster.planner.moving.mover import MoveAnswer, MoveOutcome
 from disagg_cluster.planner.plan.gpu_plan import ModelPlan
 from disagg_cluster.planner.rebalance.decision import Stay
 from disagg_cluster.planner.rebalance.limits import RebalanceMode
-from disagg_cluster.planner.rebalance.pool_worker import PoolWorker
+from disagg_cluster.planner.rebalance.pool_worker import PoolWorker, WorkerId
 from disagg_cluster.planner.rebalance.split_needs import RoleSplit
 from disagg_cluster.planner.service.planner_landing import PlannerLanding
 from disagg_cluster.planner.service.planner_rounds import PlannerRounds
@@ -34,6 +34,7 @@ from disagg_cluster.planner.settings.sections import (
     TargetsSection,
     WorkerSection,
 )
+from disagg_cluster.prometheus.prometheus_api import NoAnswerError
 from disagg_exporter.metrics.family import MetricRows
 from disagg_exporter.model import Role
 
@@ -220,6 +221,21 @@ def test_acting_asks_another_worker_after_a_refusal() -> None:
         assert model.worker is not None
         asked.append(model.worker.worker)
     assert asked == ["prefill-5", "prefill-4", "prefill-3"]
+
+
+def test_nothing_moves_while_it_is_not_known_what_has_moved() -> None:
+    config = CONFIG.model_copy(update={"rebalance": RebalanceSection(mode=RebalanceMode.ACT)})
+
+    def unreadable(_now_seconds: float) -> dict[WorkerId, tuple[float, ...]]:
+        raise NoAnswerError("no answer within 60 s")
+
+    acting = Acting(_Refusing(), logging.getLogger("test"), unreadable)
+    rebalancer = Rebalancer(DemandBuilder(config), config, acting)
+    with pytest.raises(NoAnswerError):
+        rebalancer.run_round(
+            RollingHistory(_Load(), 24 * 3600.0, STEP_SECONDS).read(NOW), engines(6, 2), NOW
+        )
+    assert acting.counts == {}
 
 
 def with_unseen(found: ClusterEngines) -> ClusterEngines:
