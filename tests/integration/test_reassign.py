@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from disagg_cluster.cli.main import main
@@ -64,6 +65,15 @@ def test_a_move_under_load_fails_no_request_and_outlives_its_daemon(folder: Path
                 alone = ask(folder, "reassign", "decode-0", "--role", "prefill")
                 assert alone.exit_code == 3
                 assert "would be left without decode" in alone.stderr
+                # Nor does a restart leave users without it, or a file that names another.
+                assert ask(folder, "restart", "decode-0").stderr.endswith(
+                    "--force restarts decode-0 all the same\n"
+                )
+                node_file["workers"] = [w for w in node_file["workers"] if w["name"] != "decode-0"]
+                (folder / "node.yaml").write_text(yaml.safe_dump(node_file))
+                gap = ask(folder, "reload", "--yes")
+                assert gap.exit_code == 3
+                assert "decode-0: demo-8b would be left without decode" in gap.stderr
         finally:
             users.stop()
 

@@ -272,6 +272,7 @@ def resume(worker: str | None, daemon: DaemonClient, as_json: bool) -> None:
 @click.command
 @click.argument("worker", shell_complete=worker_names)
 @click.option("--now", is_flag=True, help="Do not wait for its running requests.")
+@click.option("--force", is_flag=True, help="Also if no other worker of its role serves its model.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until it is ready again.")
 @click.option(
     "--timeout",
@@ -284,6 +285,7 @@ def resume(worker: str | None, daemon: DaemonClient, as_json: bool) -> None:
 def restart(
     worker: str,
     now: bool,
+    force: bool,
     no_wait: bool,
     timeout_seconds: float | None,
     daemon: DaemonClient,
@@ -291,12 +293,14 @@ def restart(
 ) -> None:
     """Drain a worker, end it and start it again; also one that has failed for good.
 
-    Resets its crash count. Refused for a paused worker. Exits with 0 when it is ready, 1 if it
-    failed, 3 if the restart was refused, 4 if no daemon answers, 5 if it was not ready in time.
+    Resets its crash count. Refused for a paused worker, and, behind a router of this node, for the
+    only one that serves its model in its role, as users would get no answer meanwhile. Exits with 0
+    when it is ready and gets requests, 1 if it failed, 3 if the restart was refused, 4 if no daemon
+    answers, 5 if it was not ready in time.
     """
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import RestartWorker
 
-    verb = RestartWorker(worker, drain=not now)
+    verb = RestartWorker(worker, drain=not now, force=force)
     request = new_request(verb, wait=not no_wait, deadline_seconds=timeout_seconds)
     carry_out(daemon, request, as_json=as_json)

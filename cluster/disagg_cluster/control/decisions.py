@@ -7,7 +7,7 @@ is refused here, so that the client learns why and what to do instead.
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from disagg_cluster.control.messages import (
     ChangeVerb,
@@ -19,7 +19,7 @@ from disagg_cluster.control.messages import (
     text_of,
 )
 from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
-from disagg_cluster.control.role_decisions import drain_refusal, move_refusal
+from disagg_cluster.control.role_decisions import drain_refusal, gap_refusal, move_refusal
 from disagg_cluster.control.views import NodeOverview, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 
@@ -67,7 +67,7 @@ def decide(verb: ChangeVerb, node: NodeOverview) -> Orders | ControlRefusal:
         case ResumeWorkers():
             return _resume(verb, chosen)
         case RestartWorker():
-            return _restart(verb, chosen[0])
+            return _restart(verb, chosen[0], node)
         case ReassignWorker():
             return _reassign(verb, chosen[0], node)
         case DrainWorker():
@@ -119,7 +119,9 @@ def _resume(verb: ResumeWorkers, chosen: tuple[WorkerView, ...]) -> Orders:
     return Orders(verb, tuple(todo), f"{text}{stay}")
 
 
-def _restart(verb: RestartWorker, worker: WorkerView) -> Orders | ControlRefusal:
+def _restart(
+    verb: RestartWorker, worker: WorkerView, node: NodeOverview
+) -> Orders | ControlRefusal:
     name = worker.worker
     if worker.paused:
         way_out = f"disagg-node resume {name}, then restart it"
@@ -127,6 +129,9 @@ def _restart(verb: RestartWorker, worker: WorkerView) -> Orders | ControlRefusal
     if worker.being_stopped:
         why = f"{name} is being stopped"
         return ControlRefusal(RefusalReason.WORKER_BUSY, why, "wait until that has ended")
+    if not verb.force and (refusal := gap_refusal(worker, node.workers, node.constraints)):
+        way_out = f"{refusal.way_out}; --force restarts {name} all the same"
+        return replace(refusal, way_out=way_out)
     return Orders(verb, (name,), f"{text_of(verb)} begun", takes_time=True)
 
 

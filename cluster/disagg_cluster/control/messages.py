@@ -26,10 +26,14 @@ class ResumeWorkers:
 
 @dataclass(frozen=True, slots=True)
 class RestartWorker:
-    """Restart a worker; with `drain`, only after its running requests have ended."""
+    """Restart a worker; with `drain`, only after its running requests have ended.
+
+    With `force` also one without which its model has no other of its role that serves.
+    """
 
     worker: str
     drain: bool = True
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +68,13 @@ class ExplainWorker:
 class RereadNodeFile:
     """Read the node file again and apply what has changed; with `dry_run`, only list the changes.
 
-    With the `digest` from an earlier `dry_run` reply, only the changes shown then are applied.
+    With the `digest` from an earlier `dry_run` reply, only the changes shown then are applied. With
+    `force` also one that leaves a model of the file without a role for some time.
     """
 
     dry_run: bool = False
     digest: str | None = None
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +162,16 @@ def name_of(verb: Verb) -> str:
 def text_of(verb: Verb) -> str:
     """A verb as a command line."""
     match verb:
-        case RestartWorker(worker, drain):
-            return f"restart {worker}" if drain else f"restart {worker} --now"
+        case RestartWorker(worker, drain, force):
+            return f"restart {worker}{'' if drain else ' --now'}{' --force' if force else ''}"
         case PauseWorkers(worker) | ResumeWorkers(worker):
             return f"{name_of(verb)} {worker or 'all workers'}"
         case ReassignWorker(worker, role, dry_run):
             return f"reassign {worker} --role {role}{' --dry-run' if dry_run else ''}"
         case DrainWorker(worker) | ExplainWorker(worker):
             return f"{name_of(verb)} {worker}"
-        case RereadNodeFile(dry_run=dry_run):
-            return f"reload{' --dry-run' if dry_run else ''}"
+        case RereadNodeFile(dry_run=dry_run, force=force):
+            return f"reload{' --dry-run' if dry_run else ''}{' --force' if force else ''}"
         case DaemonStatus() | WatchStatus():
             return name_of(verb)
 

@@ -6,7 +6,7 @@ rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from disagg_cluster.control.messages import ReassignWorker
 from disagg_cluster.control.refusal import ControlRefusal, RefusalReason
@@ -121,6 +121,45 @@ def last_of_role(
         first = others[0].worker
         way_out = f"{first} {obstacles[0]}: disagg-node explain {first}"
     return ControlRefusal(RefusalReason.LAST_OF_ROLE, why, way_out)
+
+
+def gap_refusal(
+    worker: WorkerView, others: Iterable[WorkerView], constraints: RoleConstraints
+) -> ControlRefusal | None:
+    """Refuses to end a worker for a while that its model's users need; None if they do not.
+
+    Without a router of this node, nothing is known of other nodes that serve them too. One that
+    serves nobody now, since it hangs or is drained, leaves no gap.
+    """
+    if worker.role not in _MOVED or not constraints.membership:
+        return None
+    gets_requests = worker.routed_as or constraints.membership == "fixed"
+    if not gets_requests or _why_not_serving(worker, worker, constraints.silent):
+        return None
+    return last_of_role(worker, others, constraints)
+
+
+def removal_gaps(
+    removed: Collection[str],
+    models: Collection[str],
+    workers: Sequence[WorkerView],
+    constraints: RoleConstraints,
+) -> tuple[str, ...]:
+    """What models that stay would be left without if these workers are removed; empty if nothing.
+
+    A file that names workers of both roles does not say which of them serve: one may have been
+    moved, or have failed.
+
+    Args:
+        removed: The workers' names.
+        models: The names of the models that have other workers in the file.
+        workers: All workers of the node.
+        constraints: What else is known.
+    """
+    staying = [each for each in workers if each.worker not in removed]
+    leaving = (w for w in workers if w.worker in removed and w.model_name in models)
+    found = ((each.worker, gap_refusal(each, staying, constraints)) for each in leaving)
+    return tuple(f"{name}: {gap.why}; {gap.way_out}" for name, gap in found if gap)
 
 
 def _why_not_serving(other: WorkerView, leaver: WorkerView, silent: Collection[str]) -> str:

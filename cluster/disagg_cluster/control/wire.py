@@ -57,6 +57,7 @@ class _Some(_Head):
 class _Restart(_Head):
     worker: _Worker
     drain: bool = True
+    force: bool = False
 
 
 class _One(_Head):
@@ -72,6 +73,7 @@ class _Reassign(_One):
 class _Reload(_Head):
     dry_run: bool = False
     digest: Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")] | None = None
+    force: bool = False
 
 
 _SHAPES: dict[str, type[_Head]] = {

@@ -24,6 +24,7 @@ _CHANGED_SINCE = ControlRefusal(
     "the file or the running configuration has changed since it was shown: nothing was applied",
     "review it again: disagg-node reload",
 )
+_GAPS = "disagg-node reload --force applies it all the same: users get no answers meanwhile"
 _NO_FILE = ControlRefusal(
     RefusalReason.NO_NODE_FILE,
     "this daemon was started without a node file",
@@ -93,6 +94,10 @@ class NodeFileReloader:
             why, way_out = "nothing was changed", "one change at a time: try later"
             refusal = ControlRefusal(RefusalReason.CHANGE_UNDER_WAY, why, way_out)
             return RereadReport(problems=problems, refusal=refusal)
+        gaps = () if verb.force else self._roster.gaps(found.removed, after)
+        if gaps:
+            refusal = ControlRefusal(RefusalReason.LAST_OF_ROLE, "nothing was changed", _GAPS)
+            return RereadReport(problems=gaps, refusal=refusal)
         if problems := self._roster.clashes(found.added):
             return _refused(problems)
         taken = {worker.name: worker for worker in found.workers}

@@ -12,6 +12,8 @@ from functools import partial
 from disagg_cluster.config import NodeConfig, Worker
 from disagg_cluster.config.layout import Layout, place_among
 from disagg_cluster.control.explanation import move_stage
+from disagg_cluster.control.role_decisions import removal_gaps
+from disagg_cluster.control.service import worker_view
 from disagg_cluster.daemon.composition import Composition
 from disagg_cluster.launch.worker_specs import spec_of
 from disagg_cluster.telemetry.engine_registry import Origin
@@ -56,6 +58,20 @@ class WorkerRoster:
             way = f"from {move.from_role} to {move.to_role}"
             blockers.append(f"{move.worker}: is being reassigned {way}; {move_stage(move)}")
         return tuple(blockers)
+
+    def gaps(self, removed: Sequence[str], after: NodeConfig) -> tuple[str, ...]:
+        """What models of the changed file would be left without; empty if they would not."""
+        supervisor, moving = self._parts.workers.supervisor, self._parts.moving.reassigner
+        assert supervisor is not None
+        if not removed:
+            return ()
+        now_ns = time.monotonic_ns()
+        views = [
+            worker_view(each, now_ns, moving.routing_of(each.spec.name))
+            for each in supervisor.snapshots()
+        ]
+        models = {worker.model_name for worker in after.workers}
+        return removal_gaps(removed, models, views, moving.constraints())
 
     def clashes(self, added: Sequence[Worker]) -> tuple[str, ...]:
         """Messages about new workers whose name is already used; empty if there are none."""

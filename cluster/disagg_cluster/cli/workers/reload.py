@@ -19,8 +19,9 @@ _WRONG_NODE_FILE = 2
 @click.command
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--yes", is_flag=True, help="Apply without asking.")
+@click.option("--force", is_flag=True, help="Also if a model loses all that serves one role.")
 @options
-def reload(dry_run: bool, yes: bool, daemon: DaemonClient, as_json: bool) -> None:
+def reload(dry_run: bool, yes: bool, force: bool, daemon: DaemonClient, as_json: bool) -> None:
     """Have the daemon read its node file again; shows the changes before they are applied.
 
     Changed start settings of a worker (python, args, role_args, env, deadlines, health, restart,
@@ -28,13 +29,14 @@ def reload(dry_run: bool, yes: bool, daemon: DaemonClient, as_json: bool) -> Non
     started; those no longer in the file are drained and stopped; all others are untouched. GPUs,
     ports, models and roles of a worker, and everything besides the workers, wait for the next
     daemon: `disagg-node status` shows these. Without a terminal to ask on, --yes is needed. Exits
-    with 2 if the file has problems, 3 if it has changed since it was shown or another change is
-    under way; then nothing was changed.
+    with 2 if the file has problems; with 3 if it has changed since it was shown, another change is
+    under way, or a model that stays would lose the only worker that serves it in a role. Then
+    nothing was changed.
     """
     from disagg_cluster.control.client import new_request
     from disagg_cluster.control.messages import ENDS, STARTS, WAITS, ReplyOutcome, RereadNodeFile
 
-    *_, looked = daemon.ask(new_request(RereadNodeFile(dry_run=True)))
+    *_, looked = daemon.ask(new_request(RereadNodeFile(dry_run=True, force=force)))
     if not as_json:
         for line in looked.explanation:
             click.echo(line)
@@ -49,7 +51,8 @@ def reload(dry_run: bool, yes: bool, daemon: DaemonClient, as_json: bool) -> Non
         if not yes:
             click.confirm("Apply these changes?", abort=True, err=True)
         # Apply only what was shown, no later edits; an older daemon knows no digest.
-        *_, reply = daemon.ask(new_request(RereadNodeFile(digest=looked.digest or None)))
+        verb = RereadNodeFile(digest=looked.digest or None, force=force)
+        *_, reply = daemon.ask(new_request(verb))
     if as_json:
         click.echo(json.dumps(reply_value(reply)))
     else:

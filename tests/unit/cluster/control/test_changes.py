@@ -1,5 +1,6 @@
 """Changes are made one at a time and each once, however often and in which order they are asked."""
 
+from copy import copy
 from dataclasses import replace
 
 from hypothesis import given
@@ -16,7 +17,7 @@ from disagg_cluster.control.messages import (
     ResumeWorkers,
     Verb,
 )
-from disagg_cluster.control.views import DaemonView, NodeOverview, WorkerView
+from disagg_cluster.control.views import DaemonView, NodeOverview, RoleConstraints, WorkerView
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.model import Role
 
@@ -33,9 +34,9 @@ ANEW = replace(A, incarnation=2, pid=9)
 class Asked:
     """A node that is asked for one thing after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, constraints: RoleConstraints = NODE.constraints) -> None:
         self.changes = Changes()
-        self.node = NODE
+        self.node = replace(NODE, constraints=constraints)
         self.now_ns = 0
         self.orders: list[tuple[str, ...]] = []
 
@@ -48,7 +49,7 @@ class Asked:
 
     def see(self, worker: WorkerView, after_seconds: float = 0) -> ControlReply | None:
         self.now_ns += round(after_seconds * S)
-        self.node = NodeOverview(DAEMON, (worker, B))
+        self.node = replace(self.node, workers=(worker, B))
         self.changes, reply = advance(self.changes, self.node, self.now_ns)
         return reply
 
@@ -69,6 +70,28 @@ def test_a_restart_reports_each_step_once_and_is_done_when_the_worker_is_ready()
     assert done is not None
     assert (done.outcome, done.text) == (ReplyOutcome.DONE, "a: ready after 4.0 s")
     assert asked.changes.running is None
+
+
+def test_a_restart_is_done_when_the_router_sends_the_worker_requests_again() -> None:
+    """Whoever then restarts its only peer leaves users an engine."""
+    asked = Asked(RoleConstraints(membership="live"))
+    anew = replace(ANEW, role="prefill")
+
+    asked.ask("1", RestartWorker("a"))
+    waiting = asked.see(anew)
+    assert waiting is not None
+    assert waiting.text == "a: ready, waits until the router sends it requests"
+    for known in ({"routed_as": "prefill"}, {"routed_as": "unknown"}, {"drained": True}):
+        done = copy(asked).see(replace(anew, **known), after_seconds=4)
+        assert done is not None
+        assert done.text == "a: ready after 4.0 s"
+    late = asked.see(anew, after_seconds=100)
+    assert late is not None
+    assert (late.outcome, late.text) == (
+        ReplyOutcome.TIMEOUT,
+        "a: ready, waits until the router sends it requests, no request from the router within "
+        "90 s; it goes on",
+    )
 
 
 def test_a_repeated_request_id_orders_one_restart_during_and_after_it() -> None:

@@ -15,6 +15,7 @@ from disagg_cluster.control.messages import (
     ResumeWorkers,
     Verb,
 )
+from disagg_cluster.control.role_decisions import removal_gaps
 from disagg_cluster.control.service import SupervisedNode
 from disagg_cluster.control.views import DaemonView, NodeOverview, RoleConstraints, WorkerView
 from disagg_cluster.lifecycle.reassignment.progress import MoveStep, Patience, Reassignment
@@ -114,6 +115,66 @@ def test_the_last_ready_worker_of_a_phase_is_not_moved_or_drained(other: WorkerV
 
     assert refusal(TO_PREFILL, P0, D0, other) == why
     assert refusal(DrainWorker("d0"), P0, D0, other) == why
+
+
+@pytest.mark.parametrize("membership", ["live", "fixed"])
+def test_the_only_worker_that_serves_a_phase_is_restarted_if_that_is_meant(membership: str) -> None:
+    constraints = RoleConstraints(membership=membership)
+    serving = [replace(each, routed_as=each.role) for each in (P0, D0, D1)]
+    away = replace(serving[2], state=WorkerState.STARTING)
+    for now in (RestartWorker("d0"), RestartWorker("d0", drain=False)):
+        why = refusal(now, *serving[:2], away, constraints=constraints)
+        assert why == "m would be left without decode: no other such worker is ready"
+        given = orders(replace(now, force=True), *serving[:2], away, constraints=constraints)
+        assert given.text.endswith(" --force begun")
+    way = way_out(RestartWorker("d0"), *serving[:2], away, constraints=constraints)
+    assert way == "d1 is starting: disagg-node explain d1; --force restarts d0 all the same"
+    assert orders(RestartWorker("d0"), *serving, constraints=constraints).workers == ("d0",)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": WorkerState.FAILED},
+        {"state": WorkerState.DRAINING, "restarting": True},
+        {"drained": True},
+        {"routed_as": ""},
+        {"role": "router", "model_name": ""},
+    ],
+)
+def test_a_worker_that_serves_nobody_is_restarted_without_ado(changes: dict[str, Any]) -> None:
+    d0 = replace(D0, **{"routed_as": "decode", **changes})
+
+    assert orders(RestartWorker("d0"), P0, d0).workers == ("d0",)
+
+
+def test_a_hung_worker_is_restarted_even_as_the_last_of_its_role() -> None:
+    hung = replace(LIVE, silent=frozenset({"d0"}))
+
+    d0 = replace(D0, routed_as="decode")
+    assert orders(RestartWorker("d0"), P0, d0, constraints=hung).workers == ("d0",)
+
+
+def test_without_a_router_here_other_nodes_may_serve_while_a_worker_is_restarted() -> None:
+    nothing_known = RoleConstraints()
+    elsewhere = replace(LIVE, elsewhere=frozenset({Role.DECODE}))
+    for constraints in (nothing_known, elsewhere):
+        d0 = replace(D0, routed_as="decode" if constraints.membership else "")
+        assert orders(RestartWorker("d0"), P0, d0, constraints=constraints).workers == ("d0",)
+
+
+def test_workers_are_removed_if_others_serve_or_their_model_goes() -> None:
+    p0, p1, d0, d1 = (replace(each, routed_as=each.role) for each in (P0, P1, D0, D1))
+    moved = replace(d1, role="prefill", routed_as="prefill")
+    gap = "d0: m would be left without decode: no other such worker is ready; make another worker"
+
+    assert removal_gaps({"d0"}, {"m"}, (p0, d0, moved), LIVE) == (f"{gap} decode first",)
+    assert removal_gaps({"d0", "p0"}, {"m"}, (p0, d0, moved), LIVE) == (f"{gap} decode first",)
+    assert len(removal_gaps({"d0", "d1"}, {"m"}, (p0, p1, d0, d1), LIVE)) == 2
+    assert removal_gaps({"d0"}, {"m"}, (p0, d0, d1), LIVE) == ()
+    assert removal_gaps({"d0"}, {"other"}, (p0, d0, moved), LIVE) == ()
+    failed = replace(d0, state=WorkerState.FAILED, routed_as="")
+    assert removal_gaps({"d0"}, {"m"}, (p0, failed, moved), LIVE) == ()
 
 
 def test_a_worker_that_neither_answers_nor_works_replaces_no_other() -> None:

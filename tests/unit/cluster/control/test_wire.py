@@ -43,7 +43,7 @@ NAMES = st.text(
 VERBS = st.one_of(
     st.builds(PauseWorkers, st.none() | NAMES),
     st.builds(ResumeWorkers, st.none() | NAMES),
-    st.builds(RestartWorker, NAMES, st.booleans()),
+    st.builds(RestartWorker, NAMES, st.booleans(), st.booleans()),
     st.builds(
         ReassignWorker,
         NAMES,
@@ -53,7 +53,7 @@ VERBS = st.one_of(
     ),
     st.builds(DrainWorker, NAMES),
     st.builds(ExplainWorker, NAMES),
-    st.builds(RereadNodeFile, st.booleans(), st.none() | st.just("0af9" * 8)),
+    st.builds(RereadNodeFile, st.booleans(), st.none() | st.just("0af9" * 8), st.booleans()),
     st.just(DaemonStatus()),
     st.just(WatchStatus()),
 )

@@ -326,6 +326,32 @@ def test_a_reload_is_refused_if_the_file_changed_since_the_dry_run(
     asyncio.run(story())
 
 
+def test_a_reload_that_leaves_users_without_a_role_is_applied_if_that_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage(tmp_path, node(worker("a", 1001), worker("b", 1002)))
+    written = WrittenFile(stage, monkeypatch)
+    written.says = node(worker("a", 1001))
+    gap = "b: tiny would be left without mixed"
+    monkeypatch.setattr(stage.roster, "gaps", lambda *_: (gap,))
+    file = NodeFileReloader(tmp_path / "node.yaml", stage.config, stage.roster)
+
+    async def story() -> None:
+        for verb in (LOOK, RereadNodeFile()):
+            refused = await file.read(verb)
+            assert refused.problems == (gap,)
+            assert refused.refusal is not None
+            assert refused.refusal.reason == "last_of_role"
+            assert "--force" in refused.refusal.way_out
+        assert stage.known() == {"a", "b"}
+        assert (await file.read(RereadNodeFile(force=True))).removed
+        await stage.ended("b")
+        assert stage.known() == {"a"}
+        await stage.roster.close()
+
+    asyncio.run(story())
+
+
 def test_of_two_concurrent_reloads_the_later_read_of_the_file_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
