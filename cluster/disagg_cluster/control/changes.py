@@ -188,7 +188,7 @@ def advance(
         # A move still running after the timeout is answered from the journal when asked again.
         asked = () if moving and reply.outcome is ReplyOutcome.TIMEOUT else running.asked
         done = (Answered(id, verb, replace(reply, id=id)) for id, verb in asked)
-        return replace(with_answered(changes, *done), running=None), reply
+        return replace(with_answered(changes, *done), running=None), with_doubt(reply, node)
     if reply.text == running.reported:
         return changes, None
     return replace(changes, running=replace(running, reported=reply.text)), reply
@@ -197,6 +197,16 @@ def advance(
 def with_answered(changes: Changes, *answered: Answered) -> Changes:
     """The same changes with these answers remembered."""
     return replace(changes, answered=(*changes.answered, *answered)[-REMEMBERED:])
+
+
+def with_doubt(reply: ControlReply, node: NodeOverview) -> ControlReply:
+    """The same reply; if a change was made that cannot be written down, the text says so."""
+    made = reply.outcome in (ReplyOutcome.DONE, ReplyOutcome.ACCEPTED)
+    if not made or not node.daemon.unwritten:
+        return reply
+    return replace(
+        reply, text=f"{reply.text}; the next daemon would not know of it: {node.daemon.unwritten}"
+    )
 
 
 def earlier_reply(changes: Changes, request: ControlRequest) -> ControlReply | None:

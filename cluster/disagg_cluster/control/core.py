@@ -23,6 +23,7 @@ from disagg_cluster.control.changes import (
     handle,
     refused,
     with_answered,
+    with_doubt,
 )
 from disagg_cluster.control.decisions import IS_STOPPING, Orders, unknown_worker
 from disagg_cluster.control.explanation import explain, move_view
@@ -241,7 +242,8 @@ class ControlCore:
         if self._changes.running is not None and (self._follower is None or self._follower.done()):
             self._follower = asyncio.create_task(self._follow())
         self.changed()
-        return handled.reply
+        # What was ordered is written at once, or cannot be.
+        return handled.reply and with_doubt(handled.reply, self._supervisor.view())
 
     async def _next(
         self, replies: asyncio.Queue[ControlReply], request: ControlRequest, until_ns: int | None
@@ -260,9 +262,8 @@ class ControlCore:
         while (running := self._changes.running) is not None:
             self._happened.clear()
             try:
-                changes, reply = advance(
-                    self._changes, self._supervisor.view(), time.monotonic_ns()
-                )
+                node = self._supervisor.view()
+                changes, reply = advance(self._changes, node, time.monotonic_ns())
             except Exception:  # noqa: BLE001 - a defect here must not leave waiting clients unanswered
                 self._log.exception("control: request %s cannot be followed", running.id)
                 changes, text = replace(self._changes, running=None), "cannot be followed any more"

@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from disagg_cluster.control.core import ControlCore
@@ -97,7 +97,9 @@ class SupervisedNode:
         workers = tuple(
             worker_view(each, now_ns, self._work.routing_of(each.spec.name)) for each in snapshots
         )
-        return NodeOverview(self._daemon(), workers, self._work.move, self._work.constraints())
+        constraints = self._work.constraints()
+        daemon = replace(self._daemon(), unwritten=constraints.unwritten)
+        return NodeOverview(daemon, workers, self._work.move, constraints)
 
     def obey(self, orders: Orders, request_id: str) -> None:
         """Pass the orders to each worker."""

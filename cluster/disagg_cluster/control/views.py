@@ -96,7 +96,8 @@ class DaemonView:
 
     `waiting`: differences in the node file at the last reload that only the next daemon will apply;
     those about a worker begin with its name. `node_file` says that the file has changed since, has
-    problems or is missing; empty if it is as applied.
+    problems or is missing; empty if it is as applied. `unwritten` says why the journal cannot be
+    written, so that the next daemon would not know what this one did; empty if it can.
     """
 
     version: str
@@ -107,6 +108,7 @@ class DaemonView:
     stopping: bool = False
     waiting: tuple[str, ...] = ()
     node_file: str = ""
+    unwritten: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,19 +146,21 @@ def status_text(
         f"disagg-node {daemon.version} (pid {daemon.pid}) on {daemon.node}, up "
         f"{duration_text(daemon.uptime_seconds)}{stopping}, run folder {daemon.run_dir}"
     )
-    waiting = _waiting(daemon)
+    notes = tuple(_daemon_notes(daemon))
     if not workers:
         none = "It launches no workers; `disagg-node phases` shows the engines it found."
-        return "\n".join([head, none, *waiting])
+        return "\n".join([head, none, *notes])
     lines = columns([_TITLES, *map(_row, workers)]).splitlines()
     # Coloured after alignment, as escape codes would distort the widths.
     table = [lines[0], *map(_coloured, lines[1:], workers)]
     said = [line for worker in workers for line in _notes(worker, last_line)]
-    return "\n".join([head, *table, *_move_note(move), *said, *waiting])
+    return "\n".join([head, *table, *_move_note(move), *said, *notes])
 
 
-def _waiting(daemon: DaemonView) -> Iterator[str]:
-    """Differences in its node file that only the next daemon will apply."""
+def _daemon_notes(daemon: DaemonView) -> Iterator[str]:
+    """What the next daemon would not know, and what only that one will apply."""
+    if daemon.unwritten:
+        yield daemon.unwritten
     if daemon.node_file:
         yield f"node file: {daemon.node_file}"
     shown, more = daemon.waiting[:_MOST_WAITING], len(daemon.waiting) - _MOST_WAITING

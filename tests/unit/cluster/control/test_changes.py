@@ -94,6 +94,21 @@ def test_a_restart_is_done_when_the_router_sends_the_worker_requests_again() -> 
     )
 
 
+def test_a_change_that_cannot_be_written_down_is_answered_with_that_doubt() -> None:
+    full = "cannot write the journal: No space left on device"
+    asked = Asked()
+    asked.node = replace(NODE, daemon=replace(DAEMON, unwritten=full))
+
+    asked.ask("1", RestartWorker("a"))
+    done = asked.see(ANEW, after_seconds=4)
+    assert done is not None
+    assert done.text == f"a: ready after 4.0 s; the next daemon would not know of it: {full}"
+    # There may be room when it is asked for again.
+    again = asked.ask("1", RestartWorker("a"))
+    assert again is not None
+    assert again.text == "a: ready after 4.0 s"
+
+
 def test_a_repeated_request_id_orders_one_restart_during_and_after_it() -> None:
     asked = Asked()
     for _ in range(3):

@@ -47,14 +47,17 @@ class Node:
         self.orders: list[Orders] = []
         self.move: Reassignment | None = None
         self.broken = False
+        self.unwritten = self.when_obeyed = ""
 
     def view(self) -> NodeOverview:
         if self.broken:
             raise RuntimeError("a defect")
-        return NodeOverview(DaemonView("1.0", 1, "node", "/run/x", 1.0), self.workers, self.move)
+        daemon = DaemonView("1.0", 1, "node", "/run/x", 1.0, unwritten=self.unwritten)
+        return NodeOverview(daemon, self.workers, self.move)
 
     def obey(self, orders: Orders, request_id: str) -> None:
         self.orders.append(orders)
+        self.unwritten = self.when_obeyed
 
 
 class Site:
@@ -107,6 +110,23 @@ def test_a_status_request_is_answered(path: Path) -> None:
         site.node.move = Reassignment("m", "w", Role.DECODE, Role.PREFILL, 0, 0, Patience())
         *_, daemon = await site.ask(DaemonStatus())
         assert daemon.move == MoveView("m", "w", "decode", "prefill", "leaving")
+
+    served(site, story)
+
+
+def test_a_pause_that_the_journal_does_not_take_is_answered_with_that_doubt(path: Path) -> None:
+    """That it cannot be written is known only after the attempt."""
+    site = Site(path)
+    site.node.when_obeyed = "cannot write the journal: No space left on device"
+
+    async def story() -> None:
+        [paused] = await site.ask(PauseWorkers("w"))
+        assert paused.outcome is ReplyOutcome.DONE
+        told = f"paused: w; the next daemon would not know of it: {site.node.when_obeyed}"
+        assert paused.text == told
+        *_, status = await site.ask(DaemonStatus())
+        assert status.daemon is not None
+        assert status.daemon.unwritten == site.node.when_obeyed
 
     served(site, story)
 

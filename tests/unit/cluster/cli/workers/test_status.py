@@ -106,6 +106,14 @@ def test_a_node_file_changed_since_it_was_read_is_shown_last() -> None:
     assert told[-1] == "node file: /etc/node.yaml was written since it was taken in"
 
 
+def test_a_journal_that_cannot_be_written_is_shown() -> None:
+    full = "cannot write the journal /run/x/journal.json: No space left on device"
+
+    for workers in ([READY], []):
+        told = status_text(replace(DAEMON, unwritten=full), workers, lambda _: "")
+        assert told.splitlines()[-1] == full
+
+
 def test_deferred_node_file_changes_are_listed_up_to_a_limit() -> None:
     waiting = tuple(f"decode-{number}: port" for number in range(10))
 
