@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
+import traceback
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -120,7 +121,13 @@ async def _streams(link: socket.socket, **tls: Any) -> Streams:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
-    transport, _ = await loop.connect_accepted_socket(lambda: protocol, link, **tls)
+    try:
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, link, **tls)
+    except BaseException as error:
+        # These frames and the error refer to each other: together they would hold the memory of the
+        # handshake until the next full collection, and a flood makes thousands of them.
+        traceback.clear_frames(error.__traceback__)
+        raise
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 

@@ -1,15 +1,19 @@
 """Nobody steers a node over the network who has not shown a certificate or the token."""
 
 import asyncio
+import contextlib
 import datetime
+import gc
 import logging
 import re
 import socket
 import ssl
 import tempfile
+from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -25,11 +29,12 @@ from disagg_cluster.control.remote.coding import METHODS, encode_call
 from disagg_cluster.control.remote.connections import ClientConnections
 from disagg_cluster.control.remote.token_file import TokenFile
 from disagg_exporter.http.server.authentication import OPEN, Access
-from support.certificates import authority, server_context
+from support.certificates import authority, client_context, server_context
 from support.grpc_control import LOG, TOKEN, Served, client
 
 HEALTH = "/grpc.health.v1.Health/Check"
 OLD = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+STRANGERS_OF_AN_ADDRESS = 16
 
 
 @pytest.fixture
@@ -58,6 +63,22 @@ def token_file(folder: Path, token: str = TOKEN) -> TokenFile:
     path = folder / "token"
     path.write_text(f"{token}\n")
     return TokenFile(path, LOG)
+
+
+def handshakes() -> int:
+    """How many TLS connections are in the memory."""
+    return sum(isinstance(each, SSLProtocol) for each in gc.get_objects())
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """So that only what nothing refers to any more is freed."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def played(served: Served, story: Callable[[], Awaitable[None]]) -> None:
@@ -190,6 +211,66 @@ async def knocking(
 async def until(condition: Callable[[], object]) -> None:
     while not condition():
         await asyncio.sleep(0.005)
+
+
+def test_a_flood_of_unfinished_handshakes_takes_little_memory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes 256 KiB; some thousands of them would have ended the daemon."""
+    served = Served(folder, certified())
+    now = most = 0
+    handshake = authentication._streams
+
+    async def counted(*args: Any, **tls: Any) -> Any:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        try:
+            return await handshake(*args, **tls)
+        finally:
+            now -= 1
+
+    monkeypatch.setattr(authentication, "_streams", counted)
+    # They wait before anything is accepted.
+    flood = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(100)]
+
+    async def story() -> None:
+        await until(lambda: served.core.refusals["too_many"] >= 100 - STRANGERS_OF_AN_ADDRESS)
+        await until(lambda: now == STRANGERS_OF_AN_ADDRESS)
+        assert handshakes() <= STRANGERS_OF_AN_ADDRESS + 4
+
+    with without_collections():
+        played(served, story)
+    for link in flood:
+        link.close()
+    assert most <= STRANGERS_OF_AN_ADDRESS + 4
+
+
+@pytest.mark.parametrize("ended", ["no TLS", "no certificate", "no HTTP/2"])
+def test_a_connection_that_has_ended_leaves_no_memory_behind(folder: Path, ended: str) -> None:
+    served = Served(folder, certified())
+    context = client_context(*(("operator.example",) if ended == "no HTTP/2" else ()))
+    context.set_alpn_protocols(["h2"])
+
+    def knock() -> None:
+        with contextlib.suppress(OSError), socket.create_connection(address, timeout=10) as plain:
+            if ended == "no TLS":
+                plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                plain.recv(1)
+                return
+            with context.wrap_socket(plain, server_hostname="localhost") as link:
+                link.sendall(b"\xff" * 20_000)
+                while link.recv(1000):
+                    pass
+
+    async def story() -> None:
+        for _ in range(5):
+            await asyncio.to_thread(knock)
+        await until(lambda: handshakes() == 0)
+
+    address = ("127.0.0.1", served.port)
+    with without_collections():
+        played(served, story)
 
 
 def test_a_client_slow_in_the_handshake_is_disconnected(
