@@ -208,7 +208,8 @@ async def _pass_between(outer: Streams, inner: Streams, calls: CallCount) -> boo
     down = asyncio.create_task(_pass_on(inner[0], outer[1]))
     try:
         ended, _ = await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
-        return up in ended
+        # It also ends once the server closes what it writes to.
+        return up in ended and (up.exception() is None or outer[0].exception() is not None)
     finally:
         up.cancel()
         down.cancel()

@@ -65,6 +65,20 @@ def token_file(folder: Path, token: str = TOKEN) -> TokenFile:
     return TokenFile(path, LOG)
 
 
+def send_garbage(served: Served, *names: str) -> None:
+    """Send it over TLS, with a certificate for these names, until the server has had enough."""
+    context, address = client_context(*names), ("127.0.0.1", served.port)
+    context.set_alpn_protocols(["h2"])
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(address, timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as link,
+    ):
+        link.sendall(b"\xff" * 20_000)
+        while link.recv(1000):
+            pass
+
+
 def handshakes() -> int:
     """How many TLS connections are in the memory."""
     return sum(isinstance(each, SSLProtocol) for each in gc.get_objects())
@@ -249,28 +263,31 @@ def test_a_flood_of_unfinished_handshakes_takes_little_memory(
 @pytest.mark.parametrize("ended", ["no TLS", "no certificate", "no HTTP/2"])
 def test_a_connection_that_has_ended_leaves_no_memory_behind(folder: Path, ended: str) -> None:
     served = Served(folder, certified())
-    context = client_context(*(("operator.example",) if ended == "no HTTP/2" else ()))
-    context.set_alpn_protocols(["h2"])
-
-    def knock() -> None:
-        with contextlib.suppress(OSError), socket.create_connection(address, timeout=10) as plain:
-            if ended == "no TLS":
-                plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
-                plain.recv(1)
-                return
-            with context.wrap_socket(plain, server_hostname="localhost") as link:
-                link.sendall(b"\xff" * 20_000)
-                while link.recv(1000):
-                    pass
 
     async def story() -> None:
         for _ in range(5):
-            await asyncio.to_thread(knock)
+            if ended == "no TLS":
+                async with knocking(served) as (reader, writer):
+                    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                    await reader.read()
+            else:
+                names = ("operator.example",) if ended == "no HTTP/2" else ()
+                await asyncio.to_thread(send_garbage, served, *names)
         await until(lambda: handshakes() == 0)
 
-    address = ("127.0.0.1", served.port)
     with without_collections():
         played(served, story)
+
+
+def test_garbage_is_counted_whoever_ends_the_connection_first(folder: Path) -> None:
+    served = Served(folder, certified())
+
+    async def story() -> None:
+        for _ in range(20):
+            await asyncio.to_thread(send_garbage, served, "operator.example")
+        await until(lambda: served.core.refusals["not_understood"] == 20)
+
+    played(served, story)
 
 
 def test_a_client_slow_in_the_handshake_is_disconnected(
