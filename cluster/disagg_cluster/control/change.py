@@ -18,8 +18,10 @@ from disagg_cluster.control.messages import (
     Verb,
 )
 from disagg_cluster.control.views import NodeOverview, WorkerView
-from disagg_cluster.lifecycle.reassignment.progress import ROLES
+from disagg_cluster.lifecycle.reassignment.progress import ROLES, Patience
 from disagg_cluster.lifecycle.state import WorkerState
+
+_ROUTER_SECONDS = Patience().router_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +97,19 @@ def _restarted(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
         way_out = f"disagg-node resume {name}, then restart it"
         return reply(ReplyOutcome.FAILED, "the restart was called off by a pause", way_out)
     is_new = worker.incarnation > change.incarnation
-    is_back = is_new and worker.state is WorkerState.READY
-    if is_back and not _awaits_router(worker, node):
-        seconds = (now_ns - change.begun_ns) / 1e9
-        return replace(reply(ReplyOutcome.DONE, f"ready after {seconds:.1f} s"), worker=worker)
+    if is_new and worker.state is WorkerState.READY:
+        if not _awaits_router(worker, node):
+            seconds = (now_ns - change.begun_ns) / 1e9
+            return replace(reply(ReplyOutcome.DONE, f"ready after {seconds:.1f} s"), worker=worker)
+        if (seconds := worker.state_seconds) >= _ROUTER_SECONDS:
+            text = f"ready, but for {seconds:.0f} s the router has sent it no requests"
+            return reply(ReplyOutcome.TIMEOUT, text, f"disagg-node explain {name}")
+        return reply(ReplyOutcome.PROGRESS, "ready, waits until the router sends it requests")
     if is_new and worker.state is WorkerState.FAILED:
         return reply(ReplyOutcome.FAILED, f"failed, {worker.reason}", "look at its log")
     if now_ns >= change.deadline_ns:
         seconds = (change.deadline_ns - change.begun_ns) / 1e9
-        what = "no request from the router" if is_back else "not ready"
-        text = f"{_stage(worker, is_new)}, {what} within {seconds:g} s; it goes on"
+        text = f"{_stage(worker, is_new)}, not ready within {seconds:g} s; it goes on"
         return reply(ReplyOutcome.TIMEOUT, text, "disagg-node status shows how it stands")
     return reply(ReplyOutcome.PROGRESS, _stage(worker, is_new))
 
@@ -125,6 +130,4 @@ def _stage(worker: WorkerView, is_new: bool) -> str:
         return f"starting (pid {worker.pid})"
     if worker.state is WorkerState.BACKOFF and is_new:
         return f"waits for its next start: {worker.reason}"
-    if worker.state is WorkerState.READY and is_new:
-        return "ready, waits until the router sends it requests"
     return "ending"
