@@ -123,9 +123,17 @@ def _entry_role(scenario: Scenario) -> Role:
 
 
 def _is_slight(played: Played, said: Said) -> bool:
-    """Whether a finding is right about a fault whose cost is too small to count, but not noise."""
-    fault = replace(played, truth=played.scenario.truth)
-    return played.cost_seconds > played.noise_seconds and _is_right(fault, said)
+    """Whether a finding is right about a fault whose cost is too small to count, but not noise.
+
+    Of two faults, each of which costs too little alone, either.
+    """
+    scenario = played.scenario
+    truths = [scenario.truth]
+    if scenario.second is not None:
+        truths.append(scenario.second.truth)
+    return played.cost_seconds > played.noise_seconds and any(
+        _is_right(replace(played, truth=truth), said) for truth in truths
+    )
 
 
 def _is_right(played: Played, said: Said) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from bench.diagnosis.generator import draw_scenario, read_scenarios
 from bench.diagnosis.play import Played, Round, Said
 from bench.diagnosis.recorder import Recorder, ScrapedPages, Scraping
-from bench.diagnosis.scenario import WALL_OFFSET_SECONDS, Scenario, Truth
+from bench.diagnosis.scenario import WALL_OFFSET_SECONDS, Scenario, SecondFault, Truth
 from bench.diagnosis.score import is_case_right, score
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -202,6 +202,15 @@ def test_naming_a_slight_true_fault_is_no_false_alarm_and_naming_another_is() ->
     assert not score(slight).blamed
     assert score(replace(slight, cost_seconds=0.05)).blamed
     assert score(other).blamed
+
+
+def test_naming_either_of_two_slight_faults_is_no_false_alarm() -> None:
+    slow = SecondFault(Truth((Cause.SLOW_GPU,), frozenset({OTHER})), ())
+    one = replace(played(ROUTED, QUIET, found(225.0, Cause.SLOW_GPU, OTHER)), truth=Truth())
+    two = replace(one, scenario=replace(one.scenario, second=slow))
+
+    assert score(one).blamed
+    assert not score(two).blamed
 
 
 def test_of_two_faults_either_may_rank_first_and_both_must_rank_in_the_top_two() -> None:
