@@ -99,11 +99,12 @@ def is_starting(view: ModelView, row: int) -> bool:
 
 
 def more_arrivals(view: ModelView, rows: Rows) -> Adverse:
-    """Growth of the mean number of arrivals per live engine."""
+    """Growth of the mean number of arrivals per live engine, beyond chance (Poisson)."""
     alive = view.blocks("alive", rows)
     arrived = np.nansum(np.where(alive, view.blocks("arrivals", rows), 0.0), axis=0)
     each = arrived / np.maximum(alive.sum(axis=0), 1)
-    shift = shift_of(np.log(np.maximum(each, 0.5) / view.block_seconds)[None])
+    by_chance = 1 / np.sqrt(max(float(arrived.mean()), 0.5)) if arrived.size else 0.0
+    shift = shift_of(np.log(np.maximum(each, 0.5) / view.block_seconds)[None], by_chance)
     change = float(shift.change[0]) if shift.z[0] >= _LOAD_Z else 0.0
     size = change if change >= np.log(_LEAST_LOAD) else 0.0
     whole = np.full(len(rows), size)

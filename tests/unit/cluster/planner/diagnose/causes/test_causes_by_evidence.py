@@ -264,6 +264,17 @@ def test_a_fully_busy_pool_with_a_growing_queue_has_too_much_demand() -> None:
     assert (found.cause, engines(found)) == (Cause.DEMAND, [])
 
 
+@pytest.mark.parametrize(("requests", "found"), [(2.3, []), (3.0, [Cause.DEMAND])])
+def test_load_has_grown_only_if_more_requests_came_than_chance_brings(
+    requests: float, found: list[Cause]
+) -> None:
+    """138 requests in half a minute instead of 120 are chance, however regularly they came."""
+    busy = {"requests": requests, "token_seconds": 4.7e-4 / requests, "waiting": 2.0}
+    lines = [replace(line, then={**busy, "wait_seconds": 1.5}) for line in PREFILL[:2]]
+
+    assert causes(*lines, *DECODE, onset_seconds=500.0) == found
+
+
 def test_a_pool_with_more_load_but_idle_time_has_no_bottleneck() -> None:
     lines = tuple(replace(line, then={"requests": 3.0, "wait_seconds": 0.5}) for line in PREFILL)
 
