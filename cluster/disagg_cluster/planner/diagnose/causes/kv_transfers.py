@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.kv_room import FULL
 from disagg_cluster.planner.diagnose.causes.suspicion import (
+    SURE_WAIT_Z,
     ActionAdvice,
     Suspicion,
     adverse,
@@ -27,13 +28,16 @@ _LEAST_FAILED, _FAILED_BLOCKS, _FEW_FAILURES = 0.02, 4, 3.0
 # Transfers that take this part of the target, below the rate of a network meant for KV (40 Gb/s, in
 # bytes a second), are slow by themselves.
 _LONG_OF_TARGET, _LONG_Z, _SLOW_LINK = 0.1, 6.0, 5e9
-# z of the one sender whose KV stays longer than at any other; more is needed if bytes take equally
-# long in every block, as if all senders were slow.
+# z of the one sender whose KV stays longer than at any other; more is needed if bytes always take
+# equally long, as if all senders were slow.
 _HELD_Z, _HELD_SURE_Z, _HELD_MORE_Z, _HELD_APART = 4.0, 8.0, 3.0, 3.0
 _LEAST_SAMPLES = 3
 # If one sender of several is slow, seconds per byte vary with its share of transfers; below this
-# part of that variation all are slow.
-_EVEN = 0.4
+# part of that variation all are slow. Before, they vary so many times less.
+_EVEN, _TIMES_BEFORE = 0.4, 3.0
+# That one of several is slow is known then; which one follows from a difference of so many standard
+# errors to the next.
+_LIKELIEST_Z = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,20 +145,22 @@ def _transfers(
     is_all, strength = len(numbers) == len(rows), float(max(z.max(), waits.z.max(), 5.0))
     sender = _sender(view, before, rows[numbers], onset) if is_all else None
     if sender is not None:
-        name = view.engines[sender].place[2]
+        name = view.engines[sender.row].place[2]
         text = f"KV stays longer at {name} than at the other prefill engines"
+        if not sender.is_sure:
+            text = f"transfers take unequally long, as from one slow sender, and {text}"
         evidence.append(Evidence("kv_held", 1.0, None, "engine", text))
         # Waits are observed at decode engines, but belong to requests through the sender.
         whole = float((waits.excess * waits.weights).sum())
         cost = np.zeros(len(view.engines))
-        cost[sender] = whole * max(len(view.entries), 1)
+        cost[sender.row] = whole * max(len(view.entries), 1)
         return Suspicion(
             Cause.KV_TRANSFER,
             Role.PREFILL,
-            np.array([sender]),
+            np.array([sender.row]),
             False,
             cost,
-            strength,
+            strength if sender.is_sure else min(strength, SURE_WAIT_Z),
             onset,
             tuple(evidence),
             ActionAdvice(RemedyKind.ROUTE_AWAY),
@@ -173,7 +179,15 @@ def _transfers(
     )
 
 
-def _sender(view: ModelView, prefill: Waits, slow: Rows, onset_block: int) -> int | None:
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    """A slow sender; unless it is sure, one of several is, most likely this one."""
+
+    row: int
+    is_sure: bool = True
+
+
+def _sender(view: ModelView, prefill: Waits, slow: Rows, onset_block: int) -> _Sender | None:
     """The one prefill engine whose KV is fetched later than that of the others, if any.
 
     From the tokens that stay in its cache (Little 1961), scrape by scrape.
@@ -188,47 +202,74 @@ def _sender(view: ModelView, prefill: Waits, slow: Rows, onset_block: int) -> in
         expired[most] >= _FEW_FAILURES
         and expired[most] >= _HELD_APART * np.delete(expired, most).max()
     ):
-        return int(rows[most])
-    readings, bins = view.changes.fleet.readings, view.block_bins
-    held = (readings.of("kv_usage") * readings.of("kv_tokens"))[view.fleet_rows[rows]]
-    blocks = view.blocks("arrivals", rows).shape[1]
-    begin = held.shape[1] - (blocks - onset_block) * bins
-    old, new = held[:, :begin], held[:, begin + bins :]
+        return _Sender(int(rows[most]))
+    begin = _first_bin(view, onset_block)
+    kept = _unfetched_tokens(view, rows, begin)
+    old, new = kept[:, :begin], kept[:, begin + view.block_bins :]
     counts = np.array([np.isfinite(part).sum(axis=1) for part in (old, new)])
     if (counts < _LEAST_SAMPLES).any():
         return None
     more = np.nanmean(new, axis=1) - np.nanmean(old, axis=1)
+    is_even = _unevenness(view, slow, len(rows), onset_block) < _EVEN
+    is_one = not is_even and len(slow) > 1
     # Caches of similar engines have similar variance: it is averaged with that of all.
     variances = np.nanvar(old, axis=1)
-    error = np.sqrt((variances + variances.mean()) / 2 * (1 / counts[0] + 1 / counts[1]))
-    z = more / np.maximum(error, 1.0)
+    variances = np.nanvar(new, axis=1).mean() if is_one else (variances + variances.mean()) / 2
+    z = more / np.maximum(np.sqrt(variances * (1 / counts[0] + 1 / counts[1])), 1.0)
     worst, next_worst = np.argsort(z)[::-1][:2]
-    others = float(np.delete(more, worst).max())
-    least_z = _HELD_SURE_Z if _is_even(view, slow, len(rows), onset_block) else _HELD_Z
-    is_one = z[worst] >= least_z and z[worst] - z[next_worst] >= _HELD_MORE_Z
-    if not is_one or more[worst] < _HELD_APART * others:
-        return None
+    if is_one:
+        if z[worst] - z[next_worst] < _LIKELIEST_Z:
+            return None
+    else:
+        least_z = _HELD_SURE_Z if is_even else _HELD_Z
+        is_far = z[worst] >= least_z and z[worst] - z[next_worst] >= _HELD_MORE_Z
+        if not is_far or more[worst] < _HELD_APART * float(np.delete(more, worst).max()):
+            return None
     is_full = view.recent("kv_usage", rows[worst : worst + 1])[0] >= FULL
     if not is_full and (prefill.excess[prefill.rows == rows[worst]] > 0).any():
         # It keeps KV longer because its prompts take longer there.
         return None
-    return int(rows[worst])
+    return _Sender(int(rows[worst]), is_sure=z[worst] - z[next_worst] >= _HELD_MORE_Z)
 
 
-def _is_even(view: ModelView, slow: Rows, senders: int, onset_block: int) -> bool:
-    """Whether bytes take equally long in every block, unlike a mixture of fast and slow senders.
+def _first_bin(view: ModelView, block: int) -> int:
+    """The first bin of a block."""
+    blocks = int(view.blocks("arrivals", view.entries).shape[1])
+    return view.changes.fleet.grid.bins - (blocks - block) * view.block_bins
 
-    The share of transfers from one sender of several varies (binomial).
+
+def _unfetched_tokens(view: ModelView, rows: Rows, begin: int) -> Floats:
+    """Tokens in caches beyond those of running prompts, as these were before a bin."""
+    readings, chosen = view.changes.fleet.readings, view.fleet_rows[rows]
+    held = (readings.of("kv_usage") * readings.of("kv_tokens"))[chosen]
+    running = readings.of("running")[chosen]
+    known = np.isfinite(held[:, :begin]) & np.isfinite(running[:, :begin])
+    tokens, count = held[:, :begin][known], running[:, :begin][known]
+    each = float(tokens @ count) / max(float(count @ count), 1.0)
+    return np.asarray(held - each * np.nan_to_num(running))
+
+
+def _unevenness(view: ModelView, slow: Rows, senders: int, onset_block: int) -> float:
+    """How much the time of a byte varies between scrapes, over what one slow sender would cause.
+
+    If one sender of several is slow it varies with the sender's share of transfers (binomial); if
+    all are slow it is always the same. 0 if it hardly varies more than before.
     """
+    readings, chosen = view.changes.fleet.readings, view.fleet_rows[slow]
+    begin = _first_bin(view, onset_block)
     seconds, size, count = (
-        view.blocks(name, slow)[:, onset_block + 1 :]
-        for name in ("transfer_seconds", "transfer_bytes", "transfers")
+        readings.of(name)[chosen] for name in ("transfer_seconds", "transfer_bytes", "transfers")
     )
     with np.errstate(divide="ignore", invalid="ignore"):
-        each = seconds / size
-    known = np.isfinite(each) & (each > 0)
-    if known.sum() < 2:
-        return False
-    variation = float(np.std(each[known]) / np.mean(each[known]))
-    by_chance = float(np.sqrt((senders - 1) / np.mean(count[known])))
-    return variation < _EVEN * by_chance
+        each = np.where(size > 0, seconds / size, np.nan)
+    old, new = each[:, :begin], each[:, begin + view.block_bins :]
+    known = np.isfinite(new) & (new > 0)
+    if known.sum() < _LEAST_SAMPLES:
+        return 0.0
+    variation = float(np.std(new[known]) / np.mean(new[known]))
+    usual = old[np.isfinite(old)]
+    before = float(np.std(usual) / np.mean(usual)) if len(usual) > 1 else 0.0
+    if variation < _TIMES_BEFORE * before:
+        return 0.0
+    by_chance = float(np.sqrt((senders - 1) / np.mean(count[:, begin + view.block_bins :][known])))
+    return variation / by_chance

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.diagnose.diagnose import diagnose
@@ -118,6 +119,46 @@ def test_expired_kv_names_the_prefill_engine_that_kept_it() -> None:
     )
 
     assert who(found) == (Cause.KV_TRANSFER, ["p1"])
+
+
+def slow_transfers(
+    usages: tuple[float, ...], *, is_uneven: bool = True, noise: float = 0.0
+) -> BottleneckFinding:
+    """The finding where transfers are slow and caches of senders hold so much afterwards."""
+    senders = [
+        replace(line, then={"kv_usage": usage}) for line, usage in zip(PREFILL, usages, strict=True)
+    ]
+    slow = {"transfer_seconds": 0.7, "wait_seconds": 1.6}
+    window = WindowMaker().make((*senders, *(replace(line, then=slow) for line in DECODE)))
+    rng = np.random.default_rng(1)
+    for series in window.of("disagg_engine_kv_cache_usage_ratio"):
+        series.values[:] += noise * rng.standard_normal(len(series.values))
+    for series in window.of("disagg_engine_kv_transfer_seconds_total") if is_uneven else ():
+        gained = np.diff(series.values, prepend=0.0)
+        late = np.flatnonzero(series.times_seconds > BEGIN_SECONDS + 450.0)
+        gained[late] *= 1 + 0.8 * (-1.0) ** late
+        np.cumsum(gained, out=series.values)
+    (diagnosis,), _ = diagnose(window, TARGETS)
+    (found,) = diagnosis.findings
+    return found
+
+
+@pytest.mark.parametrize("is_uneven", [True, False])
+def test_where_transfers_take_unequally_long_the_sender_that_keeps_most_kv_is_slow(
+    *, is_uneven: bool
+) -> None:
+    """Its transfers also keep the receivers from fetching what the others hold."""
+    found = slow_transfers((0.22, 0.24, 0.2), is_uneven=is_uneven)
+
+    assert who(found) == (Cause.KV_TRANSFER, ["p1"] if is_uneven else [])
+    assert found.confidence == pytest.approx(0.95)
+
+
+def test_a_sender_that_keeps_hardly_more_kv_than_the_next_is_named_with_less_confidence() -> None:
+    found = slow_transfers((0.22, 0.24, 0.2), noise=0.03)
+
+    assert who(found) == (Cause.KV_TRANSFER, ["p1"])
+    assert found.confidence == pytest.approx(0.8)
 
 
 def test_a_receiver_with_too_few_transfers_to_judge_counts_as_failing_with_the_pool() -> None:
