@@ -107,6 +107,8 @@ class Arrivals:
         self.lengths = lengths
         self._shape = shape
         self._rng = rng
+        # Of their own: the other requests are the same with and without very long ones.
+        self._giants = random.Random(repr(rng.getstate()))
         self._start_ns = start_ns
         self._drawn = 0
 
@@ -126,7 +128,7 @@ class Arrivals:
         lengths, rng = self.lengths, self._rng
         self._drawn += 1
         prompt_tokens = self._length(mix.prompt_tokens, lengths.prompt_spread)
-        if lengths.giant_ratio and rng.random() < lengths.giant_ratio:
+        if lengths.giant_ratio and self._giants.random() < lengths.giant_ratio:
             prompt_tokens = lengths.giant_tokens
         prefix = None
         if lengths.reuse_ratio and rng.random() < lengths.reuse_ratio:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -55,6 +56,22 @@ def test_lengths_keep_their_mean_and_spread_around_it() -> None:
     assert sum(prompts) / len(prompts) == pytest.approx(1000, rel=0.05)
     assert sum(outputs) / len(outputs) == pytest.approx(100, rel=0.05)
     assert min(prompts) < 300 < 3000 < max(prompts)
+
+
+def test_very_long_prompts_leave_all_other_requests_as_they_are() -> None:
+    usual = Lengths(0.5, 0.5, reuse_ratio=0.3)
+    shape = Constant(Mix(5, 1000, 100))
+    without = drawn(shape, 200, usual)
+    requests = drawn(shape, 200, replace(usual, giant_ratio=0.1, giant_tokens=50_000))
+
+    others = [
+        (one, other)
+        for one, other in zip(requests, without, strict=True)
+        if one.prompt_tokens != 50_000
+    ]
+
+    assert 0.8 * len(requests) < len(others) < 0.95 * len(requests)
+    assert all(one == other for one, other in others)
 
 
 def test_a_share_of_the_requests_has_a_common_prefix() -> None:
