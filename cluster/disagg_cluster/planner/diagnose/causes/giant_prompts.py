@@ -22,8 +22,8 @@ from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, shift_of
 from disagg_cluster.planner.diagnose.verdict.values import Alternative, Cause
 
-# Prompts so many times the mean are very long; fewer than so many (or of unprecedented length) are
-# chance.
+# Prompts so many times the mean are very long; fewer than so many (or of unprecedented length,
+# unless it is the first) are chance.
 _GIANT, _LEAST_GIANTS, _LEAST_UNPRECEDENTED = 2.5, 4, 2
 # Buckets are coarse: their middle must be that long, their lower bound so many times the mean.
 _LEAST_OF_BUCKET = 1.8
@@ -200,17 +200,19 @@ def more_frequent(
 def unprecedented(long: LongPrompts, least_before: int) -> tuple[float, int]:
     """Significance of prompts beyond the former lognormal lengths, as z, and the bin since which.
 
-    Two such are as strong evidence as many merely long ones. (Poisson, the signed root of the
-    deviance, reduced for the choice of the bin.) If two came before they are not unprecedented.
+    One or two such are as strong evidence as many merely long ones. (Poisson, the signed root of
+    the deviance, reduced for the choice of the bin.) If two came before they are not unprecedented.
     """
     per_bin = long.counts[long.is_long].sum(axis=0)
     best, onset, choices = 0.0, 0, 0
     for begin in np.flatnonzero(per_bin > 0):
         before = long.counts[:, :begin].sum(axis=1)
-        found = float(per_bin[begin:].sum())
-        if begin < least_before or before.sum() < 1 or found < _LEAST_UNPRECEDENTED:
+        found, former = float(per_bin[begin:].sum()), float(before[long.is_long].sum())
+        # The first counts by itself, as long as it is the only one.
+        is_few = former > 0 and found < _LEAST_UNPRECEDENTED
+        if begin < least_before or before.sum() < 1 or is_few:
             continue
-        if before[long.is_long].sum() >= _LEAST_UNPRECEDENTED:
+        if former >= _LEAST_UNPRECEDENTED:
             break
         choices += 1
         tail = _tail(long, before, long.mean_since(int(begin)))

@@ -35,7 +35,7 @@ _HINTS = (
     *("arrivals", "transfer"),
 )
 _SURE_Z, _HINTED_Z = 6.0, 0.5
-_GIANTS_Z = 4.0
+_GIANTS_Z = 3.5
 _LEAST_HINT = np.log(1.08)
 # A queue for so many blocks, with a wait of this part of the target, is too long even if it was
 # so before; a part of that wait is the request's own service.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from disagg_cluster.planner.diagnose.causes.giant_prompts import (
     more_frequent,
     unprecedented,
 )
+from disagg_cluster.planner.diagnose.causes.suspicion import SINCE_Z
 
 TOKENS = np.array([250.0, 707.0, 1414.0, 3162.0, 7071.0, 14142.0, 44721.0, 150_000.0])
 LEAST = np.array([0.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 100_000.0])
@@ -33,6 +36,21 @@ def test_two_prompts_far_above_their_bucket_bound_are_unprecedented() -> None:
 
     assert z > PERHAPS_GIANTS_Z
     assert onset == 6
+
+
+@pytest.mark.parametrize(
+    ("usual", "tokens", "is_sure"), [(NARROW, 95_000.0, True), (WIDE, 22_000.0, False)]
+)
+def test_a_single_prompt_is_unprecedented_if_it_is_far_above_all_others(
+    usual: np.ndarray, tokens: float, *, is_sure: bool
+) -> None:
+    two = coming(usual, tokens)
+    first = replace(two, counts=two.counts[:, :-1], sums=two.sums[:-1])
+
+    z, onset = unprecedented(first, 3)
+
+    assert (z >= SINCE_Z) if is_sure else (z < 2)
+    assert onset == (6 if z > 0 else 0)
 
 
 def test_two_prompts_just_above_a_wide_distribution_are_chance() -> None:
