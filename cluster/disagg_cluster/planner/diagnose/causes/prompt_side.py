@@ -101,7 +101,8 @@ def _with_spill(
 ) -> list[Suspicion]:
     """Add what an impaired engine costs the others to its own cost, unless the load has grown.
 
-    Routers that count requests give a slow engine fewer of them, and the others more.
+    Routers that count requests give a slow engine fewer of them, and the others more; one that gets
+    more nevertheless is overfull for another reason.
     """
     load = work.part("load") > 0
     gone = [row for row in waits.rows if is_gone(view, int(row))]
@@ -114,7 +115,12 @@ def _with_spill(
     spill = of_others * np.where(work.explained, work.part("share"), 1.0)
     whole = worst.cost_seconds.copy()
     whole[waits.rows] += spill
-    kept = [each for each in found if each is not worst and each.cause is not Cause.ROUTING]
+    kept = [
+        each
+        for each in found
+        if each is not worst
+        and (each.cause is not Cause.ROUTING or set(each.rows) & set(worst.rows))
+    ]
     return [*kept, replace(worst, cost_seconds=whole)]
 
 
@@ -141,8 +147,8 @@ def _grown(
         numbers = np.arange(len(waits.rows))
     elif factor.cause is not Cause.ROUTING:
         numbers = _all_if_alike(view, waits, numbers, factor.name)
-    if factor.cause is Cause.LONG_PROMPTS and len(waits.rows) == len(numbers) > 1:
-        # Longer prompts everywhere are more demand, not badly distributed work.
+    if factor.cause is Cause.LONG_PROMPTS and len(waits.rows) == len(numbers):
+        # Longer prompts everywhere, or at the only engine, are more demand, not badly distributed.
         return
     ratio = float(np.exp(grown.size[numbers].max()))
     is_giants = factor.cause is Cause.GIANTS

@@ -203,6 +203,25 @@ def test_engines_that_get_more_requests_because_a_peer_is_slow_are_not_named() -
     assert (found.cause, engines(found)) == (Cause.SLOW_GPU, ["p0"])
 
 
+def test_an_overfull_engine_whose_steps_are_slow_too_has_both_causes() -> None:
+    """Its queue fills batches of sizes that its cost model has not met."""
+    first, *others = favoured(0.4, 3.0, 0.4)
+    full = replace(first, then={**first.then, "slowness": 1.2, "waiting": 20.0})
+
+    found = named(full, *others)
+
+    assert [(each.cause, engines(each)) for each in found] == [
+        (Cause.ROUTING, ["p0"]),
+        (Cause.SLOW_GPU, ["p0"]),
+    ]
+
+
+def test_longer_prompts_at_the_only_engine_are_not_concentrated() -> None:
+    (longer,) = (changed(line, prompt_tokens=6000.0) for line in PREFILL[:1])
+
+    assert Cause.LONG_PROMPTS not in causes(longer, *DECODE)
+
+
 def test_long_prompts_routed_to_one_engine_are_found() -> None:
     lines = (
         changed(PREFILL[0], prompt_tokens=9000.0),
