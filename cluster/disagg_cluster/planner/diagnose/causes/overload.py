@@ -18,6 +18,9 @@ _MOST_IDLE = 0.25
 # has grown, half of it is enough.
 _LEAST_OF_TARGET, _LEAST_GROWN = 1.0, 0.5
 _LEAST_LOAD, _LOAD_Z = 1.1, 4.0
+# Where an engine is gone, the others are overloaded once they are busy to this part and requests
+# wait longer than before by this part of the target: why is known.
+_BUSY_ALONE, _LEAST_LONGER = 0.85, 0.1
 # A queue that chance hardly builds, and by how much it exceeds every other.
 _LEAST_QUEUE, _TIMES_BESIDE, _NEARLY_LATE = 5.0, 5.0, 0.75
 
@@ -50,6 +53,17 @@ def is_overloaded(view: ModelView, rows: Rows, wait_seconds: Floats, *, has_grow
     target, part = view.targets.ttft_seconds, _LEAST_GROWN if has_grown else _LEAST_OF_TARGET
     is_late = not np.isfinite(target) or now >= part * target
     return bool(is_late and saturated.mean() >= 1 - _MOST_IDLE)
+
+
+def is_short_of_lost(view: ModelView, rows: Rows, longer_seconds: Floats) -> bool:
+    """Whether a pool cannot do the work of an engine that is gone as well.
+
+    `longer_seconds` is what each engine adds to the mean wait since.
+    """
+    alive = view.blocks("alive", rows)[:, -1]
+    longer = float(np.nansum(longer_seconds[alive])) if alive.any() else 0.0
+    least_seconds = _LEAST_LONGER * view.targets.ttft_seconds
+    return longer >= least_seconds and busy_ratio(view, rows)[alive].mean() >= _BUSY_ALONE
 
 
 def is_gone(view: ModelView, row: int) -> bool:

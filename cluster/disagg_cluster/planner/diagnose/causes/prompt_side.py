@@ -10,7 +10,12 @@ import numpy as np
 from disagg_cluster.planner.diagnose.causes.batch_limits import batch_limits
 from disagg_cluster.planner.diagnose.causes.giant_prompts import few_or_long
 from disagg_cluster.planner.diagnose.causes.kv_room import kv_full
-from disagg_cluster.planner.diagnose.causes.overload import is_gone, is_overloaded, is_starting
+from disagg_cluster.planner.diagnose.causes.overload import (
+    is_gone,
+    is_overloaded,
+    is_short_of_lost,
+    is_starting,
+)
 from disagg_cluster.planner.diagnose.causes.prompt_work import PromptWork, prompt_work
 from disagg_cluster.planner.diagnose.causes.slow_steps import slow_suspicions
 from disagg_cluster.planner.diagnose.causes.suspicion import (
@@ -197,7 +202,10 @@ def _demand(
     """Demand beyond the capacity of the pool, where no other factor explains it."""
     load = work.by_factor["load"]
     has_grown = bool((load.size > 0).any() or gone)
-    if not is_overloaded(view, waits.rows, waits.now * waits.weights, has_grown=has_grown):
+    is_short = bool(gone) and is_short_of_lost(view, waits.rows, waits.excess * waits.weights)
+    if not is_short and not is_overloaded(
+        view, waits.rows, waits.now * waits.weights, has_grown=has_grown
+    ):
         return
     lengths = work.part("prompt_length") if (work.by_factor["prompt_length"].size > 0).all() else 0
     cost = left * np.where(work.explained, work.part("load") + lengths, 1.0)

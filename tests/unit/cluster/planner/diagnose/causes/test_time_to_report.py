@@ -54,6 +54,24 @@ def test_gone_engines_are_named_if_the_remaining_ones_are_overloaded() -> None:
     assert "p0, p1 are gone" in found.text
 
 
+@pytest.mark.parametrize(
+    ("wait_seconds", "requests", "found"),
+    [(0.8, 4.0, [Cause.DEMAND]), (0.5, 4.0, []), (0.8, 2.5, [])],
+)
+def test_a_gone_engine_is_missed_once_the_others_are_busy_and_requests_wait_longer(
+    wait_seconds: float, requests: float, found: list[Cause]
+) -> None:
+    then = {"requests": requests, "wait_seconds": wait_seconds}
+    lines = (
+        replace(PREFILL[0], then={"is_up": False}),
+        *(replace(line, token_seconds=1.1e-4, then=then) for line in PREFILL[1:]),
+    )
+
+    (said,), _ = diagnose(WindowMaker(onset_seconds=530.0).make((*lines, *DECODE)), TARGETS)
+
+    assert [each.cause for each in said.findings] == found
+
+
 def test_a_slow_engine_from_which_requests_are_routed_away_is_still_found() -> None:
     ill = replace(PREFILL[0], then={"slowness": 2.0, "requests": 0.4, "wait_seconds": 0.75})
 
