@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_cluster.planner.diagnose.evidence.known import divergence
+from disagg_cluster.planner.diagnose.evidence.known import divergence, known_mean
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 
@@ -13,6 +13,8 @@ from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 _LEAST_PART = 0.05
 # The largest possible variance of hits is a prior that weighs as much as so many blocks.
 _PRIOR_BLOCKS = 4.0
+# A difference between blocks this many times the usual one may be a change.
+_FAR = 3.0
 
 
 def computed_share(computed: Floats, prompt: Floats, served: Floats) -> Floats:
@@ -31,8 +33,8 @@ def computed_by_chance(
     """Standard deviation of `computed_share` in a block if prompts hit their prefixes by chance.
 
     The variance between prompts is estimated from neighbouring blocks of all peers, without the
-    largest difference of each engine, which may be a change. Shares with a mean m have a variance
-    of at most m (1 - m) (Bhatia and Davis 2000).
+    largest difference of each engine if it is far above the others: it may be a change. Shares with
+    a mean m have a variance of at most m (1 - m) (Bhatia and Davis 2000).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where((served > 0) & (prompt > 0), computed / prompt, np.nan)
@@ -46,13 +48,15 @@ def computed_by_chance(
             continue
         mean = min(float(every.mean()), 1.0)
         ranked = np.sort(squares[rows], axis=1)  # NaN come last
-        widest = np.maximum(np.isfinite(ranked).sum(axis=1) - 1, 0)
-        steps = ranked[np.arange(ranked.shape[1]) < widest[:, None]]
+        known = np.isfinite(ranked)
+        is_widest = np.arange(ranked.shape[1]) == known.sum(axis=1)[:, None] - 1
+        usual = known_mean(ranked[known & ~is_widest])
+        with np.errstate(invalid="ignore"):
+            steps = ranked[known & ~(is_widest & (ranked > _FAR**2 * usual))]
         most = mean * (1 - mean)
         variance = (float(steps.sum()) + _PRIOR_BLOCKS * most) / (len(steps) + _PRIOR_BLOCKS)
-        counts = served[rows]
-        usual = np.nansum(counts, axis=1) / np.maximum(np.isfinite(counts).sum(axis=1), 1)
-        found[rows] = np.sqrt(variance / np.maximum(usual, 1.0)) / (mean + _LEAST_PART)
+        each = np.nan_to_num(known_mean(served[rows]))
+        found[rows] = np.sqrt(variance / np.maximum(each, 1.0)) / (mean + _LEAST_PART)
     return found
 
 

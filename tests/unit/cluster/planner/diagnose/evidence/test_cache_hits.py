@@ -55,6 +55,21 @@ def test_chance_noise_is_larger_for_fewer_prompts() -> None:
     assert (few > 2 * many).all()
 
 
+def test_chance_noise_is_that_of_random_hits_of_prompts_of_several_lengths() -> None:
+    rng = np.random.default_rng(7)
+    counts = np.full((4, 18), 15.0)
+    of_four = np.zeros(4, dtype=np.intp)
+    expected, met = [], []
+    for _ in range(50):
+        lengths = np.maximum(4000.0 * rng.lognormal(-0.08, 0.4, (15, *counts.shape)), 2500.0)
+        hits = 2400.0 * (rng.random(lengths.shape) < 0.4)
+        computed, prompts = (lengths - hits).sum(axis=0), lengths.sum(axis=0)
+        expected.append(computed_by_chance(computed, prompts, counts, of_four)[0])
+        met.append(np.std(computed_share(computed, prompts, counts)))
+
+    assert 0.93 < np.mean(expected) / np.mean(met) < 1.07
+
+
 def test_a_failed_cache_is_a_significant_change() -> None:
     computed, prompts, counts = drawn(40.0, fails=True)
     chance = computed_by_chance(computed, prompts, counts, ALL_ALIKE)
