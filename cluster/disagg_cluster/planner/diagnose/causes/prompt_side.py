@@ -151,7 +151,7 @@ def _grown(
     if factor.cause is Cause.GIANTS:
         numbers = np.arange(len(waits.rows))
     elif factor.cause is not Cause.ROUTING:
-        numbers = _all_if_alike(view, waits, numbers, factor.name)
+        numbers = _all_if_alike(view, waits, numbers, factor.name, grown)
     if factor.cause is Cause.LONG_PROMPTS and len(waits.rows) == len(numbers):
         # Longer prompts everywhere, or at the only engine, are more demand, not badly distributed.
         return
@@ -185,14 +185,15 @@ def _net_of_relief(view: ModelView, waits: Waits, cost: Floats, onset_block: int
     return cost * (1.0 - np.clip(relief / gross, 0.0, 1.0)) if gross > 0 else cost
 
 
-def _all_if_alike(view: ModelView, waits: Waits, numbers: Rows, name: str) -> Rows:
+def _all_if_alike(view: ModelView, waits: Waits, numbers: Rows, name: str, grown: Adverse) -> Rows:
     """All engines if the others have moved the same way; else `numbers`."""
     every = np.arange(len(waits.rows))
     others = np.setdiff1d(every, numbers)
     if not len(others) or len(numbers) < len(others):
         return numbers
     change = view.changed(name, waits.rows).shift.change
-    alike = change[others].min() >= _SAME_WAY * float(np.median(change[numbers]))
+    # Where these were so all the time, they have grown beyond the others, not beyond the past.
+    alike = change[others].min() >= _SAME_WAY * float(np.median(grown.size[numbers]))
     return every if alike and change[others].min() > 0 else numbers
 
 

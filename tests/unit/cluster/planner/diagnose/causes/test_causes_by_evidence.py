@@ -262,6 +262,16 @@ def test_gaps_between_steps_are_host_bound() -> None:
     assert (found.cause, engines(found)) == (Cause.HOST_BOUND, ["p0"])
 
 
+def test_an_engine_always_host_bound_has_no_peer_that_is_so_with_it() -> None:
+    """Its own gaps became shorter, and those of the other hardly longer."""
+    bound = Line("m0", role="mixed", wait_seconds=1.7, gap_share=0.8, then={"gap_share": 0.7})
+    other = Line("m1", role="mixed", gap_share=0.01, then={"gap_share": 0.03})
+
+    (found,) = named(bound, other)
+
+    assert (found.cause, engines(found)) == (Cause.HOST_BOUND, ["m0"])
+
+
 def test_a_lone_engine_always_host_bound_is_found_only_once_waits_are_long() -> None:
     alone = Line("m0", role="mixed", gap_share=2.0, wait_seconds=1.5)
 
