@@ -20,6 +20,8 @@ _LEAST_WAITING = 1.0
 _FEW_SLOTS, _OF_FEW, _OF_MANY, _FILLED = 8, 0.6, 0.9, 0.97
 # Room is reserved for outputs if fewer than half of the engines where requests wait are full.
 _MOST_WITH_ROOM = 0.5
+# Waits at an engine are about as long as at others if they are this part of theirs.
+_AS_LONG = 0.5
 # So many times the usual requests are a burst, unless it has lasted so many blocks.
 _BURST, _BURST_BLOCKS = 1.25, 4
 
@@ -47,6 +49,11 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
     short = (piled | (preallocating >= _LEAST_WAITING)) & (excess > 0) & ~moving
     # A lowered limit explains the queue, even during a burst.
     limited = view.limit_onset(rows) < view.blocks("waiting", rows).shape[1]
+    if short.any():
+        # So are engines where requests wait about as long, though their queues come and go.
+        queued = np.nan_to_num(view.blocks("waiting", rows)[:, -_BURST_BLOCKS:]).max(axis=1)
+        as_long = excess >= _AS_LONG * float(np.median(excess[short]))
+        short |= as_long & (queued >= _LEAST_WAITING) & ~moving
     if short.any() and (limited[short].all() or not _is_surging(view, rows)):
         yield _no_room(view, waits, before, short, waiting + preallocating)
     if not (excess > 0).any():

@@ -250,6 +250,19 @@ def test_steps_that_always_reach_their_limit_are_found_without_a_visible_queue()
     assert who(found) == (Cause.UNDERFILLED, ["p0"])
 
 
+def test_all_decode_engines_short_of_room_are_named_while_one_of_them_has_no_queue() -> None:
+    kept = {"wait_seconds": 1.6, "waiting": 3.0}
+    window = WindowMaker().make((*PREFILL, *(replace(line, then=kept) for line in DECODE)))
+    for series in window.of("disagg_engine_requests"):
+        if series.labels["engine"] == "d1":
+            series.values[-2:] = 0.0
+
+    (diagnosis,), _ = diagnose(window, TARGETS)
+    (found,) = diagnosis.findings
+
+    assert who(found) == (Cause.PREALLOCATION, [])
+
+
 def test_a_burst_at_decode_is_ignored_but_a_lowered_request_limit_is_found() -> None:
     burst = {"requests": 4.5, "transfers": 4.5, "waiting": 9.0, "wait_seconds": 4.0}
     passing = [replace(each, then={**burst, "running": 256.0}) for each in DECODE]
