@@ -91,6 +91,9 @@ def _without_other_causes(
     echoes = work.by_factor["slowness"].size > 0
     for name in ("share", "prompt_length", "load"):
         echoes |= (work.by_factor[name].size > 0) & (work.by_factor[name].z >= _SURE_Z)
+    if is_overloaded(view, waits.rows, waits.now * waits.weights, has_grown=True):
+        # More requests than the pool can serve fill its caches and slots, too.
+        echoes |= work.by_factor["load"].size > 0
     echoes &= view.limit_onset(waits.rows) >= view.blocks("waiting", waits.rows).shape[1]
     others = set(waits.rows[echoes])
     return [each for each in found if not set(each.rows) & others]

@@ -293,6 +293,15 @@ def test_a_fully_busy_pool_with_a_growing_queue_has_too_much_demand() -> None:
     assert (found.cause, engines(found)) == (Cause.DEMAND, [])
 
 
+def test_a_cache_filled_by_more_requests_than_the_pool_can_serve_is_no_cause() -> None:
+    full = {**OVERLOADED, "requests": 2.6, "token_seconds": 1.8e-4, "kv_usage": 0.95}
+    mixed = [replace(line, role="mixed", then=full) for line in PREFILL]
+
+    (found,) = named(*mixed, onset_seconds=540.0)
+
+    assert found.cause is Cause.DEMAND
+
+
 @pytest.mark.parametrize(("requests", "found"), [(2.3, []), (3.0, [Cause.DEMAND])])
 def test_load_has_grown_only_if_more_requests_came_than_chance_brings(
     requests: float, found: list[Cause]
