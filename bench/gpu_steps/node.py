@@ -1,21 +1,17 @@
 """The daemon beside a real engine on a GPU, as users run it: `python -m bench.gpu_steps.node`.
 
 `disagg-node start` launches a mixed vLLM worker; `disagg-node tune` probes it while it is idle;
-then users load it, at last beside another process that computes on the same GPU. Writes what each
-command printed, the daemon's page every two seconds, how long each step held the GPU as the GPU
-itself says (`times.csv`), and the engine's log, in which vLLM tells each iteration itself. After
-each load it prints the daemon's account beside the GPU's.
+then users load it. Writes what each command printed, the daemon's page every two seconds, how long
+each step held the GPU as the GPU itself says (`times.csv`), and the engine's log, in which vLLM
+tells each iteration itself. After each load it prints the daemon's account beside the GPU's.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import os
 import shutil
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +35,6 @@ from support.children import free_port
 from support.running_node import RunningNode
 
 WORKER, SERVED = "mixed-0", "measured"
-# A tenth of a second of multiplications, a tenth of rest.
-_STRANGER = """
-import time, torch
-a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-while True:
-    until = time.monotonic() + 0.1
-    while time.monotonic() < until:
-        a @ a
-        torch.cuda.synchronize()
-    time.sleep(0.1)
-"""
 
 
 @click.command()
@@ -59,7 +44,6 @@ while True:
 @click.option("--load-seconds", default=30.0, help="Of each load.")
 @click.option("--rate", default=1.0, help="Of the loads' users a second.")
 @click.option("--tune-seconds", default=75.0, help="At most, of each phase; 0: no tuning.")
-@click.option("--stranger-seconds", default=0.0, help="Of a load beside another process.")
 @click.option("--gpus", default=1)
 @click.option("--arg", "args", multiple=True, help="Of the engine.")
 @click.option("--env", "env", multiple=True, help="NAME=VALUE of the engine.")
@@ -70,7 +54,6 @@ def main(
     load_seconds: float,
     rate: float,
     tune_seconds: float,
-    stranger_seconds: float,
     gpus: int,
     args: tuple[str, ...],
     env: tuple[str, ...],
@@ -100,10 +83,6 @@ def main(
         with pages_kept(node, out):
             for load in (LOADS[0], LOADS[2], LOADS[4]):
                 _load(node, out, times, load, load_seconds, rate)
-            if stranger_seconds:
-                with _stranger(python, more):
-                    click.echo("beside a stranger:")
-                    _load(node, out / "stranger", times, LOADS[0], stranger_seconds, rate)
             time.sleep(COMMITTED_SECONDS)
         keep_answer(out, "doctor.txt", ["doctor", "-c", str(folder / "node.yaml")], 30)
     finally:
@@ -120,7 +99,6 @@ def main(
 def _load(
     node: RunningNode, out: Path, times: Path, load: Load, seconds: float, rate: float
 ) -> None:
-    out.mkdir(exist_ok=True)
     before, begun_us = account(node), time.monotonic_ns() // 1000
     url = node.url(WORKER)
     play(
@@ -133,16 +111,6 @@ def _load(
     tell_steps(before, account(node), times, begun_us)
     node_file = str(node.folder / "node.yaml")
     keep_answer(out, f"phases-{load.name}.txt", ["phases", "-c", node_file, "--wide"], 20)
-
-
-@contextlib.contextmanager
-def _stranger(python: str, env: dict[str, str]) -> Iterator[None]:
-    process = subprocess.Popen([python, "-c", _STRANGER], env=os.environ | env)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 def _tune(out: Path, node_file: str, seconds: float) -> None:
