@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -90,9 +90,15 @@ _SHAPES: dict[str, type[_Head]] = {
 
 
 def encode_request(request: ControlRequest) -> bytes:
-    """The request as one line."""
-    parts: dict[str, Any] = {"version": VERSION, "id": request.id, "verb": name_of(request.verb)}
-    parts |= asdict(request.verb)
+    """The request as one line.
+
+    What is as usual is left out: a daemon of before knows what it was asked then.
+    """
+    verb = request.verb
+    parts: dict[str, Any] = {"version": VERSION, "id": request.id, "verb": name_of(verb)}
+    for field in fields(verb):
+        if (value := getattr(verb, field.name)) != field.default:
+            parts[field.name] = value
     if not request.wait:
         parts["wait"] = False
     if request.deadline_seconds is not None:

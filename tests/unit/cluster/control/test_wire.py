@@ -223,3 +223,20 @@ def test_unknown_keys_of_a_newer_daemon_are_ignored() -> None:
     told["worker"]["mood"] = "good"
 
     assert decode_reply(json.dumps(told).encode()).worker == worker
+
+
+@pytest.mark.parametrize(
+    ("verb", "keys"),
+    [
+        (RestartWorker("a"), {"worker"}),
+        (RestartWorker("a", drain=False, force=True), {"worker", "drain", "force"}),
+        (RereadNodeFile(), set()),
+        (RereadNodeFile(dry_run=True), {"dry_run"}),
+    ],
+)
+def test_what_is_as_usual_is_not_sent_as_a_daemon_of_before_may_not_know_it(
+    verb: RestartWorker | RereadNodeFile, keys: set[str]
+) -> None:
+    sent = json.loads(encode_request(ControlRequest("id", verb)))
+
+    assert sent.keys() - {"version", "id", "verb"} == keys
