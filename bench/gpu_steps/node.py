@@ -22,6 +22,7 @@ from bench.gpu_steps.observed import (
     REPORTED_SECONDS,
     REQUEST_SECONDS,
     account,
+    engine_options,
     environment,
     keep_answer,
     pages_kept,
@@ -38,15 +39,11 @@ WORKER, SERVED = "mixed-0", "measured"
 
 
 @click.command()
-@click.option("--python", required=True, help="Interpreter of vLLM's environment.")
-@click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path))
+@engine_options
 @click.option("--load-seconds", default=30.0, help="Of each load.")
 @click.option("--rate", default=1.0, help="Of the loads' users a second.")
 @click.option("--tune-seconds", default=75.0, help="At most, of each phase; 0: no tuning.")
 @click.option("--gpus", default=1)
-@click.option("--arg", "args", multiple=True, help="Of the engine.")
-@click.option("--env", "env", multiple=True, help="NAME=VALUE of the engine.")
 def main(
     python: str,
     model: Path,
@@ -83,7 +80,7 @@ def main(
         with pages_kept(node, out):
             for load in (LOADS[0], LOADS[2], LOADS[4]):
                 _load(node, out, times, load, load_seconds, rate)
-            time.sleep(COMMITTED_SECONDS)
+            time.sleep(COMMITTED_SECONDS)  # so that the last page kept has all of it
         keep_answer(out, "doctor.txt", ["doctor", "-c", str(folder / "node.yaml")], 30)
     finally:
         node.process.terminate()
@@ -107,7 +104,7 @@ def _load(
         seconds,
         rate,
     )
-    time.sleep(REPORTED_SECONDS)
+    time.sleep(REPORTED_SECONDS)  # until the page has the last step; nothing announces that
     tell_steps(before, account(node), times, begun_us)
     node_file = str(node.folder / "node.yaml")
     keep_answer(out, f"phases-{load.name}.txt", ["phases", "-c", node_file, "--wide"], 20)

@@ -39,6 +39,20 @@ Ask = Callable[[str, int], object]
 Account = dict[tuple[str, str], float]
 
 
+def engine_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say which engine is measured, and where its record goes."""
+    folder = click.Path(file_okay=False, path_type=Path)
+    for option in (
+        click.option("--env", "env", multiple=True, help="NAME=VALUE of the engine."),
+        click.option("--arg", "args", multiple=True, help="Of the engine."),
+        click.option("--out", required=True, type=folder),
+        click.option("--model", required=True, type=click.Path(exists=True, path_type=Path)),
+        click.option("--python", required=True, help="Interpreter of vLLM's environment."),
+    ):
+        command = option(command)
+    return command
+
+
 def environment(texts: tuple[str, ...]) -> dict[str, str]:
     """Return the variables that `--env NAME=VALUE` gives."""
     return dict(map(_variable, texts))

@@ -27,6 +27,7 @@ from bench.gpu_steps.observed import (
     REPORTED_SECONDS,
     REQUEST_SECONDS,
     account,
+    engine_options,
     environment,
     keep_answer,
     pages_kept,
@@ -45,13 +46,9 @@ _START_SECONDS = 240.0
 
 
 @click.command()
-@click.option("--python", required=True, help="Interpreter of vLLM's environment, with NIXL.")
-@click.option("--model", required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path))
+@engine_options
 @click.option("--load-seconds", default=20.0, help="Of each load.")
 @click.option("--rate", default=0.5, help="Of the loads' users a second.")
-@click.option("--arg", "args", multiple=True, help="Of both engines.")
-@click.option("--env", "env", multiple=True, help="NAME=VALUE of both engines.")
 def main(
     python: str,
     model: Path,
@@ -61,7 +58,7 @@ def main(
     args: tuple[str, ...],
     env: tuple[str, ...],
 ) -> None:
-    """Start both engines and the daemon, and load them."""
+    """Start both engines and the daemon, and load them; the engine's options are of both."""
     out.mkdir(parents=True, exist_ok=True)
     ports = {role: free_port() for role in _KV_ROLES}
     # A socket's path is bounded: the run folder must not be a deep one.
@@ -87,7 +84,7 @@ def main(
         with pages_kept(node, out):
             for load in (LOADS[0], LOADS[2], LOADS[4]):
                 _load(node, out, ports, load, load_seconds, rate)
-            time.sleep(COMMITTED_SECONDS)
+            time.sleep(COMMITTED_SECONDS)  # so that the last page kept has all of it
         url = node.page_url.removesuffix("/metrics")
         keep_answer(out, "doctor.txt", ["doctor", "--url", url], 30)
         shutil.copy(folder / "daemon.log", out / "daemon.log")
@@ -107,7 +104,7 @@ def _load(
         seconds,
         rate,
     )
-    time.sleep(REPORTED_SECONDS)
+    time.sleep(REPORTED_SECONDS)  # until the page has the last step; nothing announces that
     for role, port in ports.items():
         click.echo(role)
         after = account(node, engine=f"vllm-{port}")
