@@ -104,7 +104,12 @@ async def run(
 
     async def replaced(by_news: Awaitable[str]) -> None:
         nonlocal is_replaced
-        _log.info("starting again: %s", await by_news)
+        news = await by_news
+        if daemon.worker_states:
+            # A reload has launched them since, on what there was: the next start places them anew.
+            _log.info("%s: not used before the next start", news)
+            return
+        _log.info("starting again: %s", news)
         manager.reloading()
         daemon.leave()
         daemon.ending()

@@ -340,6 +340,28 @@ def test_the_garbage_collection_threshold_is_raised_while_a_daemon_runs(
     assert gc.get_threshold() == before
 
 
+def test_no_daemon_follows_for_new_gpus_where_workers_run_on_what_there_was(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> bool:
+        daemon, found = make(folder), asyncio.Event()
+
+        async def gpus() -> str:
+            await found.wait()
+            return "GPUs can be read now"
+
+        running = run(daemon, lambda _snapshot: None, seconds=0.5, outdated=gpus())
+        serving = asyncio.create_task(running)
+        await until_ready(daemon, folder)
+        found.set()
+        return await serving
+
+    caplog.set_level("INFO")
+
+    assert not asyncio.run(story())
+    assert "GPUs can be read now: not used before the next start" in caplog.text
+
+
 def test_an_engine_whose_source_fails_is_named_and_the_node_is_accounted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
