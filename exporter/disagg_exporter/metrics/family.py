@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
 from disagg_exporter.model import Histogram
 
@@ -80,17 +82,17 @@ Labels = tuple[str, ...]
 class MetricRows:
     """Samples and histograms by family and label values; setting a row twice keeps the last."""
 
-    samples: dict[str, dict[Labels, float]] = field(default_factory=dict)
+    samples: dict[str, dict[Labels, float]] = field(default_factory=partial(defaultdict, dict))
     histograms: dict[str, dict[Labels, Histogram]] = field(default_factory=dict)
 
     def set(self, name: str, value: float | None, *labels: str) -> None:
         """Set a row's value; None leaves the row absent."""
         if value is not None:
-            self.samples.setdefault(name, {})[labels] = value
+            self.samples[name][labels] = value
 
     def add(self, name: str, value: float, *labels: str) -> None:
         """Add to a row that begins at 0; adding 0 creates the row."""
-        rows = self.samples.setdefault(name, {})
+        rows = self.samples[name]
         rows[labels] = rows.get(labels, 0) + value
 
     def divide(self, name: str, parts: int) -> None:

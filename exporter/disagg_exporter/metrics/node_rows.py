@@ -51,16 +51,17 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
         for role in STANDING_ROLES:
             rows.add("disagg_node_role_gpus", 0.0, role, gpu_name)
         rows.add("disagg_node_role_gpus", account.device.weight, account.role, gpu_name)
+    served, sums = _served(snapshot), _SumsByRole(rows)
     for account in (*snapshot.accounts, *snapshot.removed_accounts):
-        standing = _standing(account, snapshot)
+        standing = _standing(account, served.get(account.device.gpu, {}))
         active = account.active_slice_ns
         units = dict.fromkeys(part.unit for part in active if part.model_name != FORGOTTEN_MODEL)
-        _add_by_role(rows, _PHASES, account, standing, SHOWN_USES, account.slice_ns)
-        _add_by_role(rows, _ACTIVITY, account, standing, units, active)
-        _add_by_role(rows, _READ, account, standing, units, account.read_slice_ns)
+        sums.add(_PHASES, account, standing, SHOWN_USES, account.slice_ns)
+        sums.add(_ACTIVITY, account, standing, units, active)
+        sums.add(_READ, account, standing, units, account.read_slice_ns)
         if account.microjoules is not None:
-            _add_by_role(rows, _ENERGY, account, standing, tuple(Use), account.microjoules)
-            _add_by_role(rows, _METERED, account, standing, tuple(Use), account.metered_slice_ns)
+            sums.add(_ENERGY, account, standing, tuple(Use), account.microjoules)
+            sums.add(_METERED, account, standing, tuple(Use), account.metered_slice_ns)
         _add_idle(rows, account)
         _add_unobserved(rows, account)
     for name in (_PHASES, _IDLE, _UNOBSERVED, _ACTIVITY, _READ, _METERED):
@@ -82,27 +83,38 @@ def write_node(rows: MetricRows, snapshot: Snapshot) -> None:
         rows.set("disagg_node_gpu_hour_price", price.per_hour, price.currency)
 
 
-def _add_by_role(
-    rows: MetricRows,
-    name: str,
-    account: DeviceAccount,
-    standing: _Standing,
-    columns: Collection[str],
-    amounts: Mapping[_Key, int],
-) -> None:
-    """Add a device's amounts by role and by use or unit, the second field of either cell.
+class _SumsByRole:
+    """Adds devices' amounts by role and by use or unit, the second field of either cell.
 
     Models whose names were forgotten are in no series of the node.
     """
-    gpu_name = account.device.gpu_name
-    for (model_name, namespace), roles in standing.items():
-        for role in roles:
-            for column in columns:
-                rows.add(name, 0, role, column, model_name, gpu_name, namespace)
-    for cell, amount in amounts.items():
-        if cell[1] in columns and cell.model_name != FORGOTTEN_MODEL:
-            rest = (cell.model_name, gpu_name, cell.engine_namespace)
-            rows.add(name, amount, cell.role, cell[1], *rest)
+
+    def __init__(self, rows: MetricRows) -> None:
+        self._rows = rows
+        # Most devices of a node serve the same models: their rows are created once.
+        self._created: set[tuple[str, ...]] = set()
+
+    def add(
+        self,
+        name: str,
+        account: DeviceAccount,
+        standing: _Standing,
+        columns: Collection[str],
+        amounts: Mapping[_Key, int],
+    ) -> None:
+        """Add a device's amounts; rows of its standing roles exist at 0."""
+        gpu_name = account.device.gpu_name
+        for (model_name, namespace), roles in standing.items():
+            for role in roles:
+                created = (name, role, model_name, gpu_name, namespace, *columns)
+                if created not in self._created:
+                    self._created.add(created)
+                    for column in columns:
+                        self._rows.add(name, 0, role, column, model_name, gpu_name, namespace)
+        for cell, amount in amounts.items():
+            if cell[1] in columns and cell.model_name != FORGOTTEN_MODEL:
+                rest = (cell.model_name, gpu_name, cell.engine_namespace)
+                self._rows.add(name, amount, cell.role, cell[1], *rest)
 
 
 def _add_idle(rows: MetricRows, account: DeviceAccount) -> None:
@@ -123,17 +135,23 @@ def _add_unobserved(rows: MetricRows, account: DeviceAccount) -> None:
             rows.add(_UNOBSERVED, slice_ns, cell.reason, gpu_name)
 
 
-def _standing(account: DeviceAccount, snapshot: Snapshot) -> _Standing:
+def _served(snapshot: Snapshot) -> dict[str, _Standing]:
+    """Return the standing roles of the engines that each device serves now, by device."""
+    served: dict[str, _Standing] = {}
+    namespaces = engine_namespaces(snapshot)
+    for engine in present_engines(snapshot):
+        pair = (engine.model_name, namespaces.get(engine.engine, ""))
+        for gpu in engine.devices:
+            served.setdefault(gpu, {})[pair] = dict.fromkeys(STANDING_ROLES)
+    return served
+
+
+def _standing(account: DeviceAccount, served: _Standing) -> _Standing:
     """Return the roles with rows at 0, per (model, namespace) that the device serves or served.
 
     Time without an engine has no model and no role but `none`.
     """
-    standing = {("", ""): dict.fromkeys((Role.NONE,))}
-    namespaces = engine_namespaces(snapshot)
-    for engine in present_engines(snapshot):
-        if account.device.gpu in engine.devices:
-            pair = (engine.model_name, namespaces.get(engine.engine, ""))
-            standing[pair] = dict.fromkeys(STANDING_ROLES)
+    standing = {("", ""): dict.fromkeys((Role.NONE,)), **served}
     for cell in account.slice_ns:
         if cell.model_name == FORGOTTEN_MODEL:
             continue

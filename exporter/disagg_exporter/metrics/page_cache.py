@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -16,14 +17,50 @@ from disagg_exporter.metrics.table import FAMILIES
 from disagg_exporter.model import Histogram
 
 # The library has no types.
-_number: Callable[[float], str] = floatToGoString
+_go_number: Callable[[float], str] = floatToGoString
+# From here on Go writes an exponent, and Python does not.
+_GO_EXPONENT = 1e6
+
+
+def _number(value: float) -> str:
+    """Return a value as the library writes it, which takes twice as long."""
+    return repr(float(value)) if -_GO_EXPONENT < value < _GO_EXPONENT else _go_number(value)
+
+
+class _Lines:
+    """The lines of some rows; only those whose values have changed are written anew.
+
+    Args:
+        beginnings: Each line up to its value; they end in a space.
+    """
+
+    def __init__(self, beginnings: Iterable[str]) -> None:
+        self._lines = list(beginnings)
+        self._values: Sequence[float] = [math.nan] * len(self._lines)
+
+    def write(self, values: Sequence[float]) -> list[str]:
+        """Return the lines with these values; the list is changed by the next call."""
+        lines = self._lines
+        for row, (value, before) in enumerate(zip(values, self._values, strict=True)):
+            if value != before:
+                lines[row] = f"{_beginning_of(lines[row])}{_number(value)}\n"
+        self._values = values
+        return lines
+
+    def beginnings(self) -> Iterator[str]:
+        """Yield each line up to its value."""
+        return map(_beginning_of, self._lines)
+
+
+def _beginning_of(line: str) -> str:
+    return line[: line.rindex(" ") + 1]
 
 
 class PageText:
     """Writes rows as text, byte for byte what the client library writes for the same rows.
 
     A node has some thousand rows and is scraped every second: the library takes 25 µs a row, most
-    of it for labels that are the same on every page. These are cached from one page to the next.
+    of it for labels that are the same on every page. Lines are cached from one page to the next.
 
     Args:
         dots: Names are written in the escaping scheme `dots`, which doubles underscores.
@@ -35,8 +72,8 @@ class PageText:
             {family.name: self._head(family, openmetrics) for family in FAMILIES}
             for openmetrics in (False, True)
         ]
-        self._beginnings: dict[str, dict[Labels, str]] = {}
-        self._histograms: dict[tuple[str, Labels, tuple[float, ...]], tuple[str, ...]] = {}
+        self._rows: dict[str, tuple[list[Labels], _Lines]] = {}
+        self._histograms: dict[tuple[str, Labels, tuple[float, ...]], _Lines] = {}
 
     def write(self, rows: MetricRows, *, openmetrics: bool) -> bytes:
         """Return the page as OpenMetrics 1.0.0, or else as Prometheus text 0.0.4."""
@@ -45,26 +82,27 @@ class PageText:
         for family in FAMILIES:
             if samples := rows.samples.get(family.name):
                 parts.append(heads[family.name])
-                self._write_rows(family, samples, parts)
+                parts += self._write_rows(family, samples)
             elif histograms := rows.histograms.get(family.name):
                 parts.append(heads[family.name])
                 for labels, histogram in histograms.items():
-                    self._write_histogram(family, labels, histogram, parts)
+                    parts += self._write_histogram(family, labels, histogram)
         if openmetrics:
             parts.append("# EOF\n")
         # A lone surrogate (an odd file name) must not fail the whole page.
         return "".join(parts).encode("utf-8", "replace")
 
-    def _write_rows(self, family: Family, rows: dict[Labels, float], parts: list[str]) -> None:
-        before, now = self._beginnings.get(family.name, {}), {}
-        for labels, value in rows.items():
-            beginning = before.get(labels)
-            if beginning is None:
-                own = zip(family.labels, labels, strict=True)
-                beginning = self._beginning(family.name, own)
-            now[labels] = beginning
-            parts.append(f"{beginning}{_number(value)}\n")
-        self._beginnings[family.name] = now
+    def _write_rows(self, family: Family, rows: dict[Labels, float]) -> list[str]:
+        labels_before, lines = self._rows.get(family.name, ([], _Lines(())))
+        # Comparing all labels takes a third of the time of looking each up.
+        if (labels := list(rows)) != labels_before:
+            known = dict(zip(labels_before, lines.beginnings(), strict=True))
+            lines = _Lines(known.get(each) or self._row_beginning(family, each) for each in labels)
+            self._rows[family.name] = labels, lines
+        return lines.write(list(rows.values()))
+
+    def _row_beginning(self, family: Family, labels: Labels) -> str:
+        return self._beginning(family.name, zip(family.labels, labels, strict=True))
 
     def _name(self, name: str) -> str:
         return name.replace("_", self._underscore)
@@ -88,18 +126,15 @@ class PageText:
         )
         return f"{self._name(name)}{{{pairs}}} " if pairs else f"{self._name(name)} "
 
-    def _write_histogram(
-        self, family: Family, labels: Labels, histogram: Histogram, parts: list[str]
-    ) -> None:
+    def _write_histogram(self, family: Family, labels: Labels, histogram: Histogram) -> list[str]:
         key = (family.name, labels, histogram.bounds)
-        beginnings = self._histograms.get(key)
-        if beginnings is None:
+        lines = self._histograms.get(key)
+        if lines is None:
             if len(self._histograms) >= _HISTOGRAMS:
                 self._histograms.clear()
-            beginnings = self._histograms[key] = self._histogram_beginnings(*key, family.labels)
-        values = (*histogram.counts, histogram.counts[-1], histogram.sum)
-        for beginning, value in zip(beginnings, values, strict=True):
-            parts.append(f"{beginning}{_number(value)}\n")
+            beginnings = self._histogram_beginnings(*key, family.labels)
+            lines = self._histograms[key] = _Lines(beginnings)
+        return lines.write((*histogram.counts, histogram.counts[-1], histogram.sum))
 
     def _histogram_beginnings(
         self, name: str, labels: Labels, bounds: tuple[float, ...], names: tuple[str, ...]

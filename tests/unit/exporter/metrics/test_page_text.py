@@ -85,6 +85,30 @@ def test_any_labels_and_values_match_the_client_library(
     assert page == _by_library(page_rows, as_openmetrics=as_openmetrics)
 
 
+@given(
+    st.lists(
+        st.dictionaries(
+            st.tuples(st.sampled_from("ab \\"), st.sampled_from(["prefill", "1 2"])),
+            st.sampled_from([0, 1, 0.5, 2.0**70, 999_999.5, 1e6, float("nan"), float("inf")]),
+            max_size=4,
+        ),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_each_of_several_pages_matches_the_client_library(
+    pages: list[dict[tuple[str, str], float]],
+) -> None:
+    """Whichever rows were added, removed or changed since the one before."""
+    text = PageText()
+    for page in pages:
+        rows = MetricRows()
+        for (engine, role), value in page.items():
+            rows.set("disagg_engine_steps_total", value, engine, role, "m")
+
+        assert text.write(rows, openmetrics=False) == _by_library(rows, as_openmetrics=False)
+
+
 def test_removed_rows_are_dropped_and_may_return() -> None:
     text, name = PageText(), "disagg_engine_up"
     there, gone = MetricRows(), MetricRows()
