@@ -66,10 +66,14 @@ class AwaitedSteps:
         self._promised_ns: int | None = None
         self._active_since_ns: dict[int, int] = {}
 
+    def hear(self, pid: int, t_ns: int) -> None:
+        """Note that a process has found this daemon by `t_ns`."""
+        self._unheard.discard(pid)
+        self._resumed_ns = self._resumed_ns or t_ns
+
     def ingest(self, t_ns: int, report: InFlight) -> None:
         """Ingest a heartbeat made at `t_ns`; requests older than the last record are ignored."""
-        self._unheard.discard(report.pid)
-        self._resumed_ns = self._resumed_ns or t_ns
+        self.hear(report.pid, t_ns)
         if report.requests is None or t_ns <= report.recorded_ns:
             return
         since_ns = max(report.recorded_ns, t_ns - _FRESH_NS)

@@ -119,6 +119,11 @@ class EngineLedger:
         `in_flight` are the requests that its process waits for; None if not reported.
         """
         ranks = [each for each in self.timelines.values() if isinstance(each, StepTimeline)]
+        if len(ranks) == 1 and ranks[0].is_queued_at_work(key, beat.sequence):
+            # Nothing is to be awaited beside a step that is known to follow, and the requests that
+            # are in flight now are outdated by its record: the queue may go on.
+            self.awaited_steps.hear(key.pid, beat.t_ns)
+            return False
         for each in ranks:
             each.ingest()
         own = self.timelines[key.engine_index]

@@ -85,7 +85,7 @@ class StepTimeline:
         t_ns = max(min(message.t_ns, now_ns), 0)  # as for records
         self._last_message_ns = max(self._last_message_ns, t_ns)
         reached, source = message.sequence, (overlapped, overlapped and held_totals)
-        if source == (self._overlapped, self._held_totals) and self._is_queued(key, reached):
+        if source == (self._overlapped, self._held_totals) and self.is_queued_at_work(key, reached):
             return  # it adds nothing to the queued record
         self.ingest()
         self._overlapped, self._held_totals = source
@@ -201,6 +201,14 @@ class StepTimeline:
         timeline._overlapped, timeline._held_totals = before.overlapped, before.held_totals
         return timeline
 
+    def is_queued_at_work(self, key: StreamKey, sequence: int) -> bool:
+        """Return whether the last queued record is this new one, the newest, and leaves work."""
+        if not self._queued or self._queued[-1][0] != key or key not in self._numbers:
+            return False
+        queued = [records for _, records, _ in self._queued]
+        is_new = sequence > self._streams[self._numbers[key]].highest
+        return is_new and is_at_work(queued, sequence, self.last_record_ns)
+
     def reset_counts(self) -> None:
         """Reset the counts that the ledger has just collected."""
         self.overflows.clear()
@@ -212,14 +220,6 @@ class StepTimeline:
         if not self._overlapped:
             return StepLength.ELAPSED
         return StepLength.HELD_TOTALS if self._held_totals else StepLength.RECORD_TO_RECORD
-
-    def _is_queued(self, key: StreamKey, sequence: int) -> bool:
-        """Return whether the last queued record is this new one, the newest, and leaves work."""
-        if not self._queued or self._queued[-1][0] != key or key not in self._numbers:
-            return False
-        queued = [records for _, records, _ in self._queued]
-        is_new = sequence > self._streams[self._numbers[key]].highest
-        return is_new and is_at_work(queued, sequence, self.last_record_ns)
 
     def _add_stream(self, key: StreamKey, stream: RecordStream) -> None:
         self._numbers[key] = len(self._streams)

@@ -286,6 +286,22 @@ def test_requests_waiting_for_kv_are_not_awaited_as_a_step() -> None:
     assert accounting.watermark() == 54
 
 
+def test_requests_counted_during_work_are_outdated_by_its_last_record() -> None:
+    """They were withdrawn or done meanwhile: the rest after that record is no awaited step."""
+    accounting, reporter, clock = played(told=True, read=False)
+    clock.until(5)
+    for t in range(6, 12):
+        accounting.step(reporter, reporter.decode(t - 0.1, 0.9, running=1))
+        clock.in_flight["e"] = 2
+        clock.until(t)
+    accounting.step(reporter, reporter.decode(11.9, 0.9))
+    clock.in_flight["e"] = 0
+    clock.until(40)
+
+    assert accounting.watermark() == 34
+    assert accounting.seconds()["decode"] == pytest.approx(6.3)
+
+
 def test_processes_of_one_engine_wait_for_their_own_requests() -> None:
     """Of several API servers one has the request, another may get the record."""
     accounting = NodeAccounting()
