@@ -2,13 +2,14 @@
 
 A node file assigns a GPU to one worker only, so sixteen engines on eight GPUs need a layout made by
 hand. Argv: the node file. If BENCH_PROFILE names a file, the CPU time of the loop's thread is
-profiled into it from SIGUSR2 on.
+profiled into it from one SIGUSR2 to the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import cProfile
+import itertools
 import os
 import signal
 import sys
@@ -39,7 +40,8 @@ def main() -> None:
     assert config.run_folder is not None
     daemon = Daemon(config, layout, source, config.run_folder)
     profile = cProfile.Profile(time.thread_time)
-    signal.signal(signal.SIGUSR2, lambda *_: profile.enable())
+    switches = itertools.cycle((profile.enable, profile.disable))
+    signal.signal(signal.SIGUSR2, lambda *_: next(switches)())
     try:
         asyncio.run(run(daemon, lambda _snapshot: None))
     finally:
