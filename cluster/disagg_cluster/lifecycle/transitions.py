@@ -196,11 +196,14 @@ def probed(
     life: Lifecycle, event: Probed, now_ns: int, policy: RestartPolicy
 ) -> tuple[Lifecycle, tuple[str, ...]]:
     """Apply one probe of the present process; return the life and what is new to log."""
-    life = replace(life, refusals=0)
     if event.health is Health.HEALTHY:
+        blemished = life.refusals or life.failed_probes or life.probe_why or life.left_alone
+        if life.up and not blemished:
+            return life, ()  # nearly every probe: no copy for it
         again = life.up is False and life.state is WorkerState.READY
-        well = replace(life, up=True, failed_probes=0, probe_why="", left_alone=False)
+        well = replace(life, up=True, refusals=0, failed_probes=0, probe_why="", left_alone=False)
         return well, ("answers again",) if again else ()
+    life = replace(life, refusals=0)
     first_start = life.state is WorkerState.STARTING and not life.served
     # Until it listens nothing can answer; those who wait learn how long that may take.
     expected = first_start and event.health is Health.NO_ANSWER

@@ -135,7 +135,7 @@ class WorkerSupervisor:
                 self._publish(why, shown_end(self.spec.log_path, lines))
                 report = partial(self._failures.handle, old, self.life, event, why, pid, lines)
                 self._retrier.run("report its failure", report)
-                if decision.actions or self.life != old:
+                if decision.actions or (self.life is not old and self.life != old):
                     self._record()
         finally:
             self._set_timer()

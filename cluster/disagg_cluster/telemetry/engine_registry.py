@@ -53,7 +53,8 @@ class EngineRecord:
     and since `ready_ns`. It last answered at `answered_ns`; one that is not `witnessed` by a
     process or a pod is known by its answers alone. `url` is the root of its server, empty while
     there is none to scrape. `part` is set if it is one node's part of an engine, `pseudo` if it is
-    a device of its own. `assignment` is the last one reported to the ledger.
+    a device of its own. `assignment` is the last one reported to the ledger. `last_seen` is what
+    was last observed of it, with the status made of that.
     """
 
     origin: Origin
@@ -72,6 +73,7 @@ class EngineRecord:
     assignment: Assignment | None = None
     lines: tuple[str, ...] = field(default=(), repr=False)
     lines_ns: int = 0
+    last_seen: tuple[tuple[object, ...], EngineStatus] | None = field(default=None, repr=False)
 
     def state(self, now_ns: int) -> EngineState:
         """Return its state now."""
@@ -236,16 +238,31 @@ class EngineRegistry:
             scraped = known.status is not None and known.status.success
             up = record.status.follows is not None or scraped
             kind = kind if known.page is None else known.page.kind
-        return replace(
+        state = record.state(now_ns)
+        seen = (
+            record.status,
+            kind,
+            known.version,
+            state,
+            up,
+            known.page,
+            known.tally.counts,
+            known.tls,
+        )
+        if record.last_seen is not None and record.last_seen[0] == seen:
+            return record.last_seen[1]  # several ask in each round
+        shown = replace(
             record.status,
             kind=kind,
             version=known.version or "",
-            state=record.state(now_ns),
+            state=state,
             up=up,
             page=known.page,
             serving=known.tally.counts,
             tls=known.tls,
         )
+        record.last_seen = seen, shown
+        return shown
 
     # The methods below may be called on the scraping threads.
 

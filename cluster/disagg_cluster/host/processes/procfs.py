@@ -135,11 +135,11 @@ def pids() -> list[int]:
 def _stat(pid: int) -> list[str]:
     """Return the fields of /proc/<pid>/stat from the third (state) on; empty if it is gone."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+        text = (_PROC / str(pid) / "stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return []
     # The second field is the command in brackets and may itself contain spaces and brackets.
-    return text.rpartition(")")[2].split()
+    return text.rpartition(b")")[2].decode("ascii").split()
 
 
 def children_of(pid: int) -> list[int]:
