@@ -15,6 +15,7 @@ from disagg_cluster.planner.diagnose.evidence.features import (
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
     PromptLengths,
     read_prompt_lengths,
+    with_unfinished,
 )
 from disagg_cluster.planner.diagnose.evidence.readings import (
     Place,
@@ -108,7 +109,9 @@ def read_fleet(window: SeriesWindow) -> Fleet | None:
     late = late_seconds(window, grid, "disagg_engine_info", FIRST_TOKENS)
     waits = read_features(window, WAIT_FEATURES, places, "engine", SampleBatch(grid, late))
     users = read_users(window, SampleBatch(grid, late, batch.rejected))
-    prompts = read_prompt_lengths(window, readings.places, batch)
+    is_prefill = np.array([engine.role is Role.PREFILL for engine in engines])
+    lengths = read_prompt_lengths(window, readings.places, batch)
+    prompts = with_unfinished(lengths, readings, is_prefill)
     return Fleet(grid, tuple(engines), readings, waits, gpus, prompts, users, dict(batch.rejected))
 
 

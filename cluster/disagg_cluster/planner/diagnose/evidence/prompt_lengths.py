@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.features import Feature, Reading
 from disagg_cluster.planner.diagnose.evidence.known import divergence, known_mean
-from disagg_cluster.planner.diagnose.evidence.readings import Place, read_features
+from disagg_cluster.planner.diagnose.evidence.readings import Place, Readings, read_features
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats, SeriesWindow
 from disagg_cluster.planner.diagnose.evidence.shifts import (
     LEAST_AFTER,
@@ -63,6 +63,40 @@ def read_prompt_lengths(
     middles += [float(np.sqrt(a * b)) for a, b in pairwise(uppers)]
     middles.append(_BEYOND * uppers[-1])
     return PromptLengths(np.array([0.0, *uppers]), np.array(middles), counts, read.of("sum"))
+
+
+def with_unfinished(
+    prompts: PromptLengths, readings: Readings, is_prefill: NDArray[np.bool_]
+) -> PromptLengths:
+    """`prompts` and, in the newest bin, those that prefill engines have computed much of.
+
+    A histogram counts a prompt when it is done, and the longest take minutes. Meanwhile an engine's
+    KV cache grows by what is computed of it: at least by as much as it grows in all since a prompt
+    was last done, or none ran, without what was done since. Of several at once only the mean is
+    known. One that is not longer than usual yet may have just begun.
+    """
+    if not len(prompts.tokens) or prompts.sums.shape[1] < 2:
+        return prompts
+    held = readings.of("kv_usage") * readings.of("kv_tokens")
+    running = readings.of("running")
+    done = np.nansum([readings.of(name) for name in ("computed_tokens", "cached_tokens")], axis=0)
+    is_begin = np.isfinite(held) & ((done > 0) | (running == 0))
+    newest = held.shape[1] - 1
+    begin = newest - 1 - np.argmax(is_begin[:, :newest][:, ::-1], axis=1)
+    grown = held[:, newest] - held[np.arange(len(held)), begin] - done[:, newest]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tokens = np.where(running[:, newest] >= 1, grown / running[:, newest], 0.0)
+    is_told = np.isfinite(prompts.counts[:, :, newest]).all(axis=0)
+    is_told &= is_prefill & is_begin[:, :newest].any(axis=1)
+    rows = np.flatnonzero(is_told & (tokens > 0))
+    if not len(rows):
+        return prompts
+    counts, sums = prompts.counts.copy(), prompts.sums.copy()
+    usual = np.nansum(sums) / max(float(np.nansum(counts)), 1.0)
+    for row in rows[tokens[rows] > usual]:
+        counts[np.searchsorted(prompts.least_tokens, tokens[row]) - 1, row, newest] += 1
+        sums[row, newest] += tokens[row]
+    return replace(prompts, counts=counts, sums=sums)
 
 
 def _bounds(window: SeriesWindow) -> list[tuple[float, str]]:

@@ -8,13 +8,16 @@ import pytest
 from disagg_cluster.planner.diagnose.evidence.fleet import read_fleet
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
     PROMPT_LENGTHS,
+    PromptLengths,
     gathered_since,
     gathered_z,
     larger_share_z,
     lengths_at,
     longer_beside,
     longer_z,
+    with_unfinished,
 )
+from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
 
 
@@ -149,3 +152,55 @@ def test_lengths_of_one_engine_are_compared_with_those_of_the_others() -> None:
     assert found.longer == pytest.approx(np.log(own / others))
     assert found.gathered_z > 5
     assert 0 < found.mean_z < found.gathered_z
+
+
+BOUNDS = np.array([0.0, 5000.0, 20_000.0, 50_000.0])
+
+
+def unfinished(
+    held: list[float], done: list[float], running: list[float], *, is_prefill: bool = True
+) -> list[float]:
+    """The prompts by length in the last bin, of an engine that usually has one of 2,000 tokens."""
+    counts = np.zeros((4, 1, len(held)))
+    counts[0] = 1.0
+    values = {
+        "kv_usage": np.array(held) / 100_000.0,
+        "kv_tokens": np.full(len(held), 100_000.0),
+        "running": np.array(running),
+        "computed_tokens": np.array(done),
+        "cached_tokens": np.full(len(held), np.nan),
+    }
+    readings = Readings((("c", "n", "e"),), len(held), {n: v[None] for n, v in values.items()})
+    prompts = PromptLengths(BOUNDS, BOUNDS + 2000.0, counts, np.full((1, len(held)), 2000.0))
+    return list(with_unfinished(prompts, readings, np.array([is_prefill])).counts[:, 0, -1])
+
+
+def test_a_prompt_of_which_much_is_computed_counts_before_it_is_done() -> None:
+    found = unfinished([0.0, 2e3, 30e3, 64e3], [2e3, 2e3, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0])
+
+    assert found == [1.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("held", "done", "running"),
+    [
+        ([0.0, 0.0, 1e3, 2e3], [2e3, 2e3, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]),
+        ([60e3, 62e3, 62e3, 62e3], [2e3, 2e3, 2e3, 0.0], [1.0, 1.0, 1.0, 1.0]),
+        ([0.0, 20e3, 40e3, 60e3], [0.0, 20e3, 20e3, 20e3], [1.0, 1.0, 1.0, 1.0]),
+        ([0.0, 2e3, 30e3, 60e3], [2e3, 2e3, 0.0, 0.0], [0.0, 1.0, 1.0, 0.0]),
+        ([0.0, np.nan, np.nan, 60e3], [0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]),
+    ],
+    ids=["it has just begun", "others are not fetched", "decode has no room", "none runs", "gap"],
+)
+def test_a_full_cache_alone_is_no_long_prompt(
+    held: list[float], done: list[float], running: list[float]
+) -> None:
+    assert unfinished(held, done, running)[1:] == [0.0, 0.0, 0.0]
+
+
+def test_a_cache_that_also_holds_outputs_does_not_show_a_prompt() -> None:
+    counts = unfinished(
+        [0.0, 2e3, 30e3, 64e3], [2e3, 2e3, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0], is_prefill=False
+    )
+
+    assert counts[1:] == [0.0, 0.0, 0.0]
