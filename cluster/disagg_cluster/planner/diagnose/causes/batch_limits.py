@@ -73,7 +73,9 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         by_slots = standing & (view.recent("running", rows) >= taken)
     queued = _queued_for_slots(view, rows, batch)
     by_slots |= queued > 0
-    cost = np.fmax(np.fmax(waits.excess, queued), np.where(full, beside, 0.0))
+    cost = np.fmax(waits.excess, np.where(full, beside, 0.0))
+    # Requests wait for a slot in the queue, and nowhere else.
+    of_slots = np.fmax(np.fmin(waits.excess, _queue_since_changed(view, rows)), queued)
     named = np.zeros(len(rows), dtype=np.bool_)
     for limited, is_slots in ((by_tokens, False), (by_slots, True)):
         short = limited & ~named
@@ -104,7 +106,7 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
                 RemedyKind.SET_SEQS if is_slots else RemedyKind.SET_BATCHED_TOKENS,
                 None if best is None else round(best),
             ),
-            cost,
+            of_slots if is_slots else cost,
         )
 
 
@@ -130,9 +132,11 @@ def _usual_step_tokens(view: ModelView, rows: Rows) -> Floats:
 
 
 def _queued_for_slots(view: ModelView, rows: Rows, batch: Floats) -> Floats:
-    """Seconds that requests queue where hardly a batch slot was free for many blocks; else 0.
+    """Seconds that requests queue because hardly a batch slot is free; 0 unless that is long.
 
-    Such a limit may predate the window, without a past or peers to compare with.
+    Such a limit may predate the window, without a past or peers to compare with. Slots are taken
+    for many blocks, or whenever a scrape shows a queue: of the mean queue, the share of those among
+    all such scrapes and one more counts.
     """
     running, waiting, usage = (
         view.blocks(name, rows)[:, -_STANDING_BLOCKS:]
@@ -147,9 +151,34 @@ def _queued_for_slots(view: ModelView, rows: Rows, batch: Floats) -> Floats:
     queue = quotient(seconds, count)
     with np.errstate(invalid="ignore"):
         occupied = running.mean(axis=1) >= _SLOTS_LONG_TAKEN * batch
+        occupied &= waiting.mean(axis=1) > 0
+        of_slots = np.where(occupied, queue, queue * _share_without_slot(view, rows, batch))
         room = usage.max(axis=1) < FULL
-        late = queue >= _LONG_OF_TARGET * view.targets.ttft_seconds
-        return np.where(occupied & room & (waiting.mean(axis=1) > 0) & late, queue, 0.0)
+        late = of_slots >= _LONG_OF_TARGET * view.targets.ttft_seconds
+        return np.where(room & late, of_slots, 0.0)
+
+
+def _share_without_slot(view: ModelView, rows: Rows, batch: Floats) -> Floats:
+    """The share of the scrapes with a queue, and of one more, in which all slots are taken."""
+    readings, chosen = view.changes.fleet.readings, view.fleet_rows[rows]
+    running, waiting = (
+        readings.of(name)[chosen, -_STANDING_BLOCKS * view.block_bins :]
+        for name in ("running", "waiting")
+    )
+    is_queued = waiting >= _LEAST_WAITING
+    is_taken = running >= _SLOTS_TAKEN * batch[:, None]
+    return np.asarray((is_queued & is_taken).sum(axis=1) / (is_queued.sum(axis=1) + 1))
+
+
+def _queue_since_changed(view: ModelView, rows: Rows) -> Floats:
+    """Mean seconds in the queue since a limit was changed, or of the last blocks if they are more.
+
+    NaN where unknown.
+    """
+    seconds, count = view.blocks("queue_seconds", rows), view.blocks("queue_count", rows)
+    is_since = np.arange(seconds.shape[1]) >= view.limit_onset(rows)[:, None]
+    of_all = quotient(*(known_sum(np.where(is_since, each, np.nan)) for each in (seconds, count)))
+    return np.fmax(of_all, view.recent_over("queue_seconds", "queue_count", rows))
 
 
 def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:

@@ -110,6 +110,34 @@ def test_a_queue_below_the_request_limit_is_not_attributed_to_it() -> None:
     assert named(*free) == ()
 
 
+def queued_at_moments(batch_limit: float, **then: object) -> list[tuple[Cause, list[str]]]:
+    """What is found where a queue is seen in two scrapes of many, in both with six running."""
+    few = replace(MIXED[0], batch_limit=batch_limit, running=3.0, queue_seconds=0.5, then=then)
+    window = WindowMaker().make((few, *MIXED[1:]))
+    for series in window.of("disagg_engine_requests"):
+        if series.labels["engine"] == "m0":
+            at_moments = {"waiting": 2.0, "running": 6.0}.get(series.labels["state"], 0.0)
+            series.values[[-12, -5]] = at_moments
+    (diagnosis,), _ = diagnose(window, TARGETS)
+    return [who(each) for each in diagnosis.findings]
+
+
+def test_a_queue_seen_only_while_all_slots_are_taken_is_attributed_to_their_number() -> None:
+    assert queued_at_moments(6.0) == [(Cause.UNDERFILLED, ["m0"])]
+    assert queued_at_moments(9.0) == []
+
+
+def test_fewer_slots_cost_no_more_than_requests_wait_in_the_queue() -> None:
+    fewer = {"batch_limit": 4.0, "running": 4.0, "waiting": 1.0, "wait_seconds": 1.2}
+
+    def found(queue_seconds: float) -> tuple[BottleneckFinding, ...]:
+        few = replace(MIXED[0], queue_seconds=0.0, then={**fewer, "queue_seconds": queue_seconds})
+        return named(few, *MIXED[1:])
+
+    assert found(0.02) == ()
+    assert [who(each) for each in found(0.7)] == [(Cause.UNDERFILLED, ["m0"])]
+
+
 def test_expired_kv_names_the_prefill_engine_that_kept_it() -> None:
     failing = {"transfers": 2.0, "transfer_failures": 1.0, "wait_seconds": 1.6}
     sender = replace(PREFILL[1], then={"transfer_failures": 0.5})
