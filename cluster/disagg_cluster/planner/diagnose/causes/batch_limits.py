@@ -13,7 +13,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
     suspicion_at,
 )
 from disagg_cluster.planner.diagnose.causes.waits import Waits
-from disagg_cluster.planner.diagnose.evidence.known import known_median, known_sum
+from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
@@ -233,8 +233,13 @@ def _since(view: ModelView, rows: Rows, name: str, onset: Floats) -> Floats:
 
 
 def _usual_of_peers(before: Floats) -> Floats:
-    """Median of the limits at the window's start: raising one later makes no other too small."""
-    return np.full(len(before), float(known_median(before)))
+    """The limit that most engines had at the window's start, or more.
+
+    Raising one later makes no other too small, nor does a larger one at one of two engines.
+    """
+    known = np.sort(before[np.isfinite(before)])
+    usual = float(known[(len(known) - 1) // 2]) if len(known) else np.nan
+    return np.full(len(before), usual)
 
 
 def _suspicion(

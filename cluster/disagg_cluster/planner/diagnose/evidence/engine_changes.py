@@ -41,6 +41,7 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
 from disagg_cluster.planner.diagnose.evidence.step_costs import (
     fitted_by_kind,
     fitted_slowness,
+    has_usual_limit,
     own_slowness,
     sampled_deviation,
     step_seconds,
@@ -142,8 +143,11 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
     served = np.where(blocks.first_tokens >= _LEAST_REQUESTS, blocks.first_tokens, np.nan)
     whole = blocks.step_seconds + np.nan_to_num(blocks.gap_seconds)
     arrived = np.where(blocks.alive, blocks.arrivals, np.nan)
+    # Steps of other sizes take other times for the same tokens than those of peers.
+    is_like_peers = has_usual_limit(fleet.readings, peers)[:, None]
+    fitted = fitted_slowness(fleet.readings, peers, bins)
     levels: dict[str, Floats] = {
-        "slowness": fitted_slowness(fleet.readings, peers, bins),
+        "slowness": np.where(is_like_peers, fitted, np.nan),
         "own_slowness": own_slowness(fleet.readings, bins, "pure", "mixed"),
         "pure_slowness": own_slowness(fleet.readings, bins, "pure"),
         "mixed_slowness": own_slowness(fleet.readings, bins, "mixed"),

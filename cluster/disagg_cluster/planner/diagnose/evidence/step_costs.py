@@ -15,6 +15,8 @@ _STEPS = ("context", "mixed", "generation")
 # A block counts if it has so many seconds of steps.
 _LEAST_SECONDS = 0.05
 _ROUNDS = 4
+# A limit of steps this many times another is not about the same.
+_OTHER_LIMIT = 1.5
 _LEAST_BLOCKS = 6
 
 
@@ -67,6 +69,26 @@ def _over_fit(seconds: Floats, columns: Floats, groups: NDArray[np.intp]) -> Flo
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.log(seconds[rows] / expected)
         found[rows] = np.where(used & np.isfinite(ratio), ratio, np.nan)
+    return found
+
+
+def has_usual_limit(readings: Readings, groups: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Engines whose steps may have about as many tokens as those of most in their group.
+
+    Unknown limits are taken for usual ones.
+    """
+    limits = readings.of("step_limit_tokens")
+    known = np.isfinite(limits)
+    newest = limits.shape[1] - 1 - np.argmax(known[:, ::-1], axis=1)
+    latest = limits[np.arange(len(limits)), newest]
+    found = np.ones(len(limits), dtype=np.bool_)
+    for group in np.unique(groups):
+        rows = np.flatnonzero((groups == group) & np.isfinite(latest))
+        if len(rows) > 1:
+            usual = np.sort(latest[rows])[(len(rows) - 1) // 2]
+            found[rows] = (latest[rows] <= _OTHER_LIMIT * usual) & (
+                usual <= _OTHER_LIMIT * latest[rows]
+            )
     return found
 
 

@@ -138,6 +138,16 @@ def test_fewer_slots_cost_no_more_than_requests_wait_in_the_queue() -> None:
     assert [who(each) for each in found(0.7)] == [(Cause.UNDERFILLED, ["m0"])]
 
 
+def test_an_engine_is_not_underfilled_because_its_only_peer_has_huge_steps() -> None:
+    waits = {"wait_seconds": 1.6, "waiting": 5.0}
+    usual = replace(PREFILL[0], step_limit=2048.0, step_tokens=2000.0, then=waits)
+    huge = replace(PREFILL[1], step_limit=100_000.0)
+
+    found = named(usual, huge, *DECODE)
+
+    assert Cause.UNDERFILLED not in {each.cause for each in found}
+
+
 def test_expired_kv_names_the_prefill_engine_that_kept_it() -> None:
     failing = {"transfers": 2.0, "transfer_failures": 1.0, "wait_seconds": 1.6}
     sender = replace(PREFILL[1], then={"transfer_failures": 0.5})

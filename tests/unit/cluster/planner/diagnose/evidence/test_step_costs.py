@@ -1,11 +1,12 @@
-"""Steps against expectation: the noise of sums over a sample of steps."""
+"""Steps against expectation: the noise of sums over a sample of steps, and steps of other sizes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from disagg_cluster.planner.diagnose.evidence.step_costs import sampled_deviation
+from disagg_cluster.planner.diagnose.evidence.readings import Readings
+from disagg_cluster.planner.diagnose.evidence.step_costs import has_usual_limit, sampled_deviation
 
 CALM = np.tile([0.02, -0.02], 8)
 
@@ -28,3 +29,25 @@ def test_a_single_change_does_not_widen_the_deviation() -> None:
 
 def test_engines_without_steps_have_no_deviation() -> None:
     assert sampled_deviation(np.full((2, 9), np.nan), np.array([0, 1])) == pytest.approx([0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("limits", "usual"),
+    [
+        ([2048.0, 66_000.0], [True, False]),
+        ([8192.0, 8192.0, 2048.0], [True, True, False]),
+        ([2048.0, 2560.0, np.nan], [True, True, True]),
+    ],
+)
+def test_an_engine_whose_steps_may_be_of_another_size_is_unlike_its_peers(
+    limits: list[float], usual: list[bool]
+) -> None:
+    values = np.tile(np.array(limits)[:, None], (1, 3))
+    values[:, 0] *= 10.0
+    readings = Readings(
+        tuple(("c", "n", str(n)) for n in range(3)), 3, {"step_limit_tokens": values}
+    )
+
+    assert has_usual_limit(readings, np.zeros(len(limits), dtype=np.intp)).tolist() == usual
+    # Alone in its group each is as usual.
+    assert has_usual_limit(readings, np.arange(len(limits))).all()
