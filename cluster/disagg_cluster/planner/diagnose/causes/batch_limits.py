@@ -8,6 +8,7 @@ import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.kv_room import FULL
 from disagg_cluster.planner.diagnose.causes.suspicion import (
+    CHANGED_Z,
     ActionAdvice,
     Suspicion,
     suspicion_at,
@@ -36,8 +37,6 @@ _SLOTS_LONG_TAKEN, _STANDING_BLOCKS, _LONG_OF_TARGET = 0.7, 8, 0.1
 _LIKELY_Z = 6.0
 # A wait longer than at peers by this counts where a limit explains it.
 _LEAST_APART, _APART_Z = float(np.log(1.5)), 2.5
-# Strength if a limit was changed: that is known, not estimated.
-_CHANGED_Z = 8.0
 # Steps at the knee reach this part of the best rate, which lowers what smaller steps gain.
 _SLOWER_STEPS = 0.8
 
@@ -259,7 +258,7 @@ def _suspicion(
         numbers,
         cost,
         cause=cause,
-        strength=max(float(waits.z[numbers].max()), _CHANGED_Z if is_changed else _LIKELY_Z),
+        strength=max(float(waits.z[numbers].max()), CHANGED_Z if is_changed else _LIKELY_Z),
         onset_block=int(waits.onset[numbers].min()),
         evidence=(evidence,),
         advice=advice,

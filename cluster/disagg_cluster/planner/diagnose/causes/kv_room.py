@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion
+from disagg_cluster.planner.diagnose.causes.suspicion import CHANGED_Z, ActionAdvice, Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
@@ -21,6 +21,7 @@ _LEAST_WAITING = 1.0
 # A cache has shrunk if it was this many times as large before.
 _SMALLER, _HALF_FULL = 1.4, 0.5
 _RECENT_BLOCKS = 4
+_LIKELY_Z = 5.0
 
 
 def kv_full(view: ModelView, waits: Waits) -> tuple[Suspicion, ...]:
@@ -34,9 +35,10 @@ def _full(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     waiting = np.nan_to_num(view.recent("waiting", rows))
     preemptions = np.nan_to_num(view.recent("preemptions", rows))
     preempted = preemptions >= np.where(usage >= _OFTEN_FULL, _LEAST_PREEMPTED, _MANY_PREEMPTED)
-    full = (usage >= FULL) & (waiting >= _LEAST_WAITING)
-    full |= preempted | (_is_smaller(view, waits) & (usage >= _HALF_FULL))
-    short = full & (waits.excess > 0) & ~_stood_before(view, waits)
+    is_smaller = _is_smaller(view, waits)
+    full = preempted | ((usage >= FULL) & (waiting >= _LEAST_WAITING))
+    filling = is_smaller & (usage >= _HALF_FULL)
+    short = (full | filling) & (waits.excess > 0) & ~_stood_before(view, waits)
     if not short.any():
         return
     numbers = np.flatnonzero(short | _held(view, waits, short))
@@ -47,13 +49,14 @@ def _full(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     if preempted[worst]:
         text += ", and requests are preempted"
     role = view.engines[rows[worst]].role
+    is_sure = bool((short & full & is_smaller).any())
     yield Suspicion(
         Cause.KV_FULL,
         role,
         rows[numbers],
         len(rows) > 1 and len(numbers) == len(rows),
         cost,
-        max(float(waits.z[numbers].max()), 5.0),
+        max(float(waits.z[numbers].max()), CHANGED_Z if is_sure else _LIKELY_Z),
         int(waits.onset[numbers].min()),
         (Evidence("kv_usage", float(usage[worst]), FULL, "ratio", text),),
         ActionAdvice(RemedyKind.SET_SEQS if role is not Role.PREFILL else RemedyKind.ROUTE_AWAY),

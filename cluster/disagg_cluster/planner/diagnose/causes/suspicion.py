@@ -27,6 +27,8 @@ _BOTH_Z, _JOINT_Z = 2.5, 6.0
 # The same at the onset of waits: the surer these are, the less is needed.
 SINCE_Z, SURE_SINCE_Z, SURE_PEER_Z = 3.5, 2.7, 3.0
 SURE_WAIT_Z = 8.0
+# Strength of a limit that was changed: that is known, not estimated.
+CHANGED_Z = 8.0
 # Onsets so few blocks apart count as the same: both are estimates.
 _NEAR_BLOCKS = 2
 # A finding of this strength is believed in the second round.

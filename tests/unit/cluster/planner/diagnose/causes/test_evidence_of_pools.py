@@ -148,6 +148,17 @@ def test_an_engine_is_not_underfilled_because_its_only_peer_has_huge_steps() -> 
     assert Cause.UNDERFILLED not in {each.cause for each in found}
 
 
+def test_a_cache_made_too_small_is_sure_once_requests_wait_for_room() -> None:
+    small = {"kv_tokens": 40_000.0, "kv_usage": 0.97, "waiting": 3.0, "wait_seconds": 1.6}
+
+    def first_round(**then: object) -> list[Cause]:
+        window = WindowMaker(noise=0.5).make((replace(MIXED[0], then=then), *MIXED[1:]))
+        (diagnosis,), _ = diagnose(window, TARGETS, DiagnosisState())
+        return [each.cause for each in diagnosis.findings]
+
+    assert first_round(**small) == [Cause.KV_FULL]
+
+
 def test_expired_kv_names_the_prefill_engine_that_kept_it() -> None:
     failing = {"transfers": 2.0, "transfer_failures": 1.0, "wait_seconds": 1.6}
     sender = replace(PREFILL[1], then={"transfer_failures": 0.5})
