@@ -35,8 +35,10 @@ from disagg_cluster.planner.diagnose.verdict.values import (
 from disagg_cluster.planner.diagnose.words.vocabulary import CAUSES
 from disagg_exporter.model import Role
 
-# Causes this significant are named at this part of the least cost: their cost is about to grow.
-_SURE, _OF_SURE = 8.0, 0.5
+# What causes this significant cost is counted by former shares of requests where those were larger.
+_SURE = 8.0
+# Causes that cost at least this part of the least cost are suspects.
+_SUSPECTED = 0.5
 # That these happen may be sure. What they cost follows from waits: very long prompts come by
 # chance, and requests that go to one engine wait less at the others.
 _COST_FROM_WAITS = frozenset({Cause.GIANTS, Cause.ROUTING})
@@ -146,10 +148,10 @@ def _findings(
         usual_weights = np.maximum(weights, _weights_before(view, each.onset_block))
         sure = each.strength >= _SURE and each.cause not in _COST_FROM_WAITS
         at_stake = float((cost * usual_weights).sum()) if sure else total
-        if at_stake < _OF_SURE * least:
+        if at_stake < _SUSPECTED * least:
             continue
-        # Causes that cost less and are not sure are suspects, and all are in a short window.
-        is_dear = sure or at_stake >= least
+        # Causes that cost less are suspects, and all are in a short window.
+        is_dear = at_stake >= least
         strength = each.strength if is_dear and not _is_short(view) else 0.0
         found.append((_finding(view, each, total, own), strength))
     return sorted(found, key=lambda pair: -pair[0].ttft_cost_seconds)

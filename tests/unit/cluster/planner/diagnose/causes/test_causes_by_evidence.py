@@ -129,6 +129,14 @@ def test_slow_steps_with_negligible_cost_are_not_found() -> None:
     assert causes(slow, *PREFILL[1:], *DECODE) == []
 
 
+def test_surely_slow_steps_that_cost_less_than_a_twentieth_of_the_target_are_suspected() -> None:
+    slow = replace(PREFILL[0], then={"slowness": 1.6, "wait_seconds": 0.6})
+    (found,), _ = diagnose(WindowMaker().make((slow, *PREFILL[1:], *DECODE)), TARGETS)
+
+    assert found.findings == ()
+    assert [(each.cause, engines(each)) for each in found.suspects] == [(Cause.SLOW_GPU, ["p0"])]
+
+
 def test_one_slow_gpu_of_several_is_a_straggler() -> None:
     group = [replace(line, gpus=4, clocks=(1.98e9,) * 4) for line in PREFILL]
     group[1] = changed(
@@ -186,7 +194,7 @@ def test_unbalanced_routing_costs_less_where_waits_become_shorter_beside_it() ->
 
 
 def test_sure_but_cheap_unbalanced_routing_is_not_found() -> None:
-    """Waits are longer by three quarters of the least cost, which suffices for slow steps."""
+    """Waits are longer by three quarters of the least cost, and by more than it."""
     assert causes(*favoured(0.4, 0.525, 0.4)) == []
     assert causes(*favoured(0.4, 0.6, 0.4)) == [Cause.ROUTING]
 
