@@ -28,11 +28,11 @@ def mixing_evidence(view: ModelView, row: int, onset_block: int) -> Evidence | N
     if np.isfinite(mixed) and np.isfinite(pure):
         if mixed - pure < _MIXED_OVER_PURE:
             # A model that has learned slow mixed steps does not show them; peers may.
-            return None if mixed >= _NOT_SLOW else _beside_peers(view, rows)
+            return None if mixed >= _NOT_SLOW else _beside_peers(view, rows, onset_block)
         ratio = float(np.exp(mixed - pure))
         text = f"steps that mix prompts and tokens take {ratio:.2f} times as long as others would"
         return Evidence("mixed_steps", ratio, 1.0, "ratio", text)
-    beside = _beside_peers(view, rows)
+    beside = _beside_peers(view, rows, onset_block)
     if beside is not None:
         return beside
     lost = view.recent_over("lost_seconds", "mixing_seconds", rows)[0]
@@ -85,12 +85,18 @@ def _at(view: ModelView, rows: Rows, name: str, block: int) -> float:
     return float(levels[block] - known_median(levels[:block]))
 
 
-def _beside_peers(view: ModelView, rows: Rows) -> Evidence | None:
-    """Evidence that mixed steps take longer than at peers while generation steps do not."""
+def _beside_peers(view: ModelView, rows: Rows, onset_block: int) -> Evidence | None:
+    """Evidence that mixed steps take longer than at peers while generation steps do not.
+
+    An overloaded engine soon has none of these: then earlier ones since the onset count, by what
+    they take over the fit to all peers. The onset block may begin before it.
+    """
     mixed, pure = (view.changed(name, rows) for name in ("mixed_cost", "generation_cost"))
-    apart = float(mixed.apart[0] - max(pure.apart[0], 0.0))
-    is_seen = bool(np.isfinite(pure.shift.after[0]))
-    if not is_seen or mixed.apart_z[0] < PEER_Z or apart < _MIXED_OVER_PURE:
+    since = onset_block + 1 if onset_block else 0
+    earlier = level_since(view, rows, "generation_cost", since)
+    slower = float(pure.apart[0]) if np.isfinite(pure.shift.after[0]) else earlier
+    apart = float(mixed.apart[0]) - max(slower, 0.0)
+    if mixed.apart_z[0] < PEER_Z or not apart >= _MIXED_OVER_PURE:
         return None
     ratio = float(np.exp(apart))
     text = f"steps that mix prompts and tokens take {ratio:.2f} times as long as at its peers"

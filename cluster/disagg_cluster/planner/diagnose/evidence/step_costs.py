@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,36 +42,59 @@ def fitted_slowness(readings: Readings, groups: NDArray[np.intp], bins: int) -> 
 def fitted_by_kind(readings: Readings, groups: NDArray[np.intp], bins: int, kind: str) -> Floats:
     """`fitted_slowness` of `mixed` or of `generation` steps alone; NaN for groups below 0.
 
-    Assumes that prompt tokens are computed in mixed steps where there are any.
+    Assumes that prompt tokens are computed in mixed steps where there are any, and that reading a
+    context costs those what it costs generation steps: were it fitted, an engine with slow mixed
+    steps, which soon holds more contexts than its peers, would only seem to have costly contexts.
     """
+    seconds, charges = _of_kind(readings, bins, "generation")
+    if kind == "generation":
+        return _over_fit(seconds, charges, groups)
+    reading = np.full(seconds.shape, np.nan)
+    for rows, fit in _fits(seconds, charges, groups):
+        reading[rows] = fit[-1]
+    seconds, charges = _of_kind(readings, bins, kind)
+    is_known = np.isfinite(reading)
+    seconds = seconds - np.where(is_known, reading * charges[..., -1], 0.0)
+    charges[..., -1] = np.where(is_known, 0.0, charges[..., -1])
+    prefill = block_sums(readings.of("prefill_tokens"), bins)
+    more = [np.nan_to_num(prefill), np.nan_to_num(prefill * _prompt_lengths(readings, bins))]
+    return _over_fit(seconds, np.concatenate([charges, np.stack(more, axis=2)], axis=2), groups)
+
+
+def _of_kind(readings: Readings, bins: int, kind: str) -> tuple[Floats, Floats]:
+    """Seconds of steps of a kind by block, and what they are charged for: steps, and contexts."""
     steps, seconds = (
         block_sums(readings.of(f"{kind}_{part}"), bins) for part in ("steps", "seconds")
     )
     held = block_means(readings.of("kv_usage") * readings.of("kv_tokens"), bins)
-    charges = [steps, np.nan_to_num(steps * held)]
-    if kind == "mixed":
-        prefill = block_sums(readings.of("prefill_tokens"), bins)
-        charges += [
-            np.nan_to_num(prefill),
-            np.nan_to_num(prefill * _prompt_lengths(readings, bins)),
-        ]
-    return _over_fit(seconds, np.stack(charges, axis=2), groups)
+    return seconds, np.stack([steps, np.nan_to_num(steps * held)], axis=2)
 
 
 def _over_fit(seconds: Floats, columns: Floats, groups: NDArray[np.intp]) -> Floats:
     found = np.full(seconds.shape, np.nan)
-    enough = (seconds > _LEAST_SECONDS) & np.isfinite(columns).all(axis=2)
-    for group in np.unique(groups[groups >= 0]):
-        rows = np.flatnonzero(groups == group)
-        used = enough[rows]
-        if used.sum() < _LEAST_BLOCKS:
-            continue
-        y, x = seconds[rows][used], columns[rows][used]
-        expected = np.where(used[..., None], columns[rows], 0.0) @ _robust(x, y)
+    for rows, fit in _fits(seconds, columns, groups):
+        used = _enough(seconds[rows], columns[rows])
+        expected = np.where(used[..., None], columns[rows], 0.0) @ fit
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.log(seconds[rows] / expected)
         found[rows] = np.where(used & np.isfinite(ratio), ratio, np.nan)
     return found
+
+
+def _fits(
+    seconds: Floats, columns: Floats, groups: NDArray[np.intp]
+) -> Iterator[tuple[NDArray[np.intp], Floats]]:
+    """The rows of each group with enough blocks, and the cost of each column there."""
+    enough = _enough(seconds, columns)
+    for group in np.unique(groups[groups >= 0]):
+        rows = np.flatnonzero(groups == group)
+        used = enough[rows]
+        if used.sum() >= _LEAST_BLOCKS:
+            yield rows, _robust(columns[rows][used], seconds[rows][used])
+
+
+def _enough(seconds: Floats, columns: Floats) -> NDArray[np.bool_]:
+    return np.asarray((seconds > _LEAST_SECONDS) & np.isfinite(columns).all(axis=2))
 
 
 def has_usual_limit(readings: Readings, groups: NDArray[np.intp]) -> NDArray[np.bool_]:

@@ -12,6 +12,7 @@ import pytest
 from disagg_cluster.planner.diagnose.causes import slow_steps
 from disagg_cluster.planner.diagnose.causes.mixed_steps import (
     as_slow_mixed,
+    mixing_evidence,
     slowness_by_kind,
 )
 from disagg_cluster.planner.diagnose.causes.slow_steps import SlowSteps, why_each_is_slow
@@ -80,6 +81,44 @@ def test_engines_whose_mixed_steps_are_about_as_slow_are_named_too(
     view = cast("ModelView", Levels(levels))
 
     assert as_slow_mixed(view, np.arange(2), np.arange(2, 5), ONSET).tolist() == found
+
+
+@dataclass(frozen=True)
+class BesidePeers:
+    """A mixed engine without a model, whose mixed steps have always been slow beside its peers'.
+
+    It had generation steps in its first block only, this much slower.
+    """
+
+    first: float
+    engines = (SimpleNamespace(role=Role.MIXED),)
+
+    def changed(self, name: str, _rows: Rows) -> SimpleNamespace:
+        levels = np.full((1, 10), np.nan)
+        if name == "mixed_cost":
+            levels[:] = SLOW
+        elif name == "generation_cost":
+            levels[0, 0] = self.first
+        apart = np.nan_to_num(levels[:, -1])
+        shift = SimpleNamespace(after=levels[:, -1])
+        return SimpleNamespace(levels=levels, shift=shift, apart=apart, apart_z=20 * apart)
+
+    def rows_of(self, _role: Role) -> Rows:
+        return np.arange(1)
+
+    def recent_over(self, _over: str, _under: str, _rows: Rows) -> np.ndarray:
+        return np.array([np.nan])
+
+
+@pytest.mark.parametrize(("first", "is_mixing"), [(0.03, True), (SLOW, False), (np.nan, False)])
+def test_steps_without_prompts_that_an_engine_once_had_show_that_mixing_is_slow(
+    first: float, *, is_mixing: bool
+) -> None:
+    view = cast("ModelView", BesidePeers(first))
+
+    assert (mixing_evidence(view, 0, 0) is not None) == is_mixing
+    # What was before an onset says nothing about it.
+    assert mixing_evidence(view, 0, ONSET) is None
 
 
 def test_an_engine_without_readings_shares_the_cause_of_peers_slow_since_then(

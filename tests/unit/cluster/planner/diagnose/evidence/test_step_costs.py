@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
-from disagg_cluster.planner.diagnose.evidence.step_costs import has_usual_limit, sampled_deviation
+from disagg_cluster.planner.diagnose.evidence.step_costs import (
+    fitted_by_kind,
+    has_usual_limit,
+    sampled_deviation,
+)
 
 CALM = np.tile([0.02, -0.02], 8)
 
@@ -51,3 +55,32 @@ def test_an_engine_whose_steps_may_be_of_another_size_is_unlike_its_peers(
     assert has_usual_limit(readings, np.zeros(len(limits), dtype=np.intp)).tolist() == usual
     # Alone in its group each is as usual.
     assert has_usual_limit(readings, np.arange(len(limits))).all()
+
+
+def test_slow_mixed_steps_are_not_taken_for_the_contexts_that_pile_up_with_them() -> None:
+    """One of four mixed engines takes twice as long for mixed steps, and holds far more."""
+    rng, shape = np.random.default_rng(5), (4, 24)
+    held = 20_000.0 * np.array([10.0, 1.0, 1.0, 1.0])[:, None] * rng.uniform(0.7, 1.3, shape)
+    prefill, mixed, generation = (rng.uniform(0.7, 1.3, shape) * n for n in (80e3, 40.0, 500.0))
+    # The slow one has hardly any steps without prompts.
+    generation[0, 2:] = 0.0
+    slow = np.array([2.0, 1.0, 1.0, 1.0])[:, None]
+    values = {
+        "kv_usage": held / 1e6,
+        "kv_tokens": np.full(shape, 1e6),
+        "prefill_tokens": prefill,
+        "mixed_steps": mixed,
+        "mixed_seconds": slow * (mixed * (0.01 + 1e-7 * held) + 5e-5 * prefill),
+        "generation_steps": generation,
+        "generation_seconds": generation * (0.01 + 1e-7 * held),
+        "computed_tokens": prefill,
+        "cached_tokens": np.full(shape, np.nan),
+        "entry_count": np.full(shape, np.nan),
+        "first_count": prefill / 4000.0,
+    }
+    readings = Readings(tuple(("c", "n", str(n)) for n in range(4)), 24, values)
+
+    levels = fitted_by_kind(readings, np.zeros(4, dtype=np.intp), 2, "mixed")
+
+    assert levels[0] == pytest.approx(np.log(2.0), abs=0.2)
+    assert levels[1:] == pytest.approx(np.zeros((3, 12)), abs=0.05)
