@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.node.rig import ENGINES, Rig, running_rig
@@ -23,30 +24,35 @@ def flooded() -> dict[str, float]:
         rig.set_rate(STEPS_PER_SECOND)
         time.sleep(_FLOOD_SECONDS)
         rig.set_rate(0)
-        _wait_settled(rig)
-        return _losses(rig)
+        return losses(_settled_page(rig), rig.device_weight)
 
 
-def _wait_settled(rig: Rig) -> None:
-    """Wait until all received time is committed."""
+def _settled_page(rig: Rig) -> Mapping[str, float]:
+    """Wait until all received time is committed; return the page that shows it."""
     rested = time.time() + 1
     while time.time() < rested + _SETTLE_SECONDS:
         time.sleep(1)
-        marks = [value for series, value in rig.page().items() if "_watermark_timestamp" in series]
-        if min(marks) > rested:
-            return
+        page = rig.page()
+        if is_committed(page, rested):
+            return page
     raise SystemExit("the daemon does not commit all time")
 
 
-def _losses(rig: Rig) -> dict[str, float]:
-    page = rig.page()
+def is_committed(page: Mapping[str, float], until: float) -> bool:
+    """Return whether all time before a moment is committed; a stale page shows no marks."""
+    marks = [value for series, value in page.items() if "_watermark_timestamp" in series]
+    return bool(marks) and min(marks) > until
+
+
+def losses(page: Mapping[str, float], device_weight: float) -> dict[str, float]:
+    """Return how much of what the engines sent a page lacks."""
 
     def total(name: str) -> float:
         return sum(value for series, value in page.items() if series.startswith(name + "{"))
 
     steps, lost = total("disagg_engine_steps_total"), total("disagg_lost_records_total")
     step_seconds = total("disagg_engine_step_seconds_total")
-    accounted_seconds = total("disagg_engine_gpu_seconds_total") / rig.device_weight
+    accounted_seconds = total("disagg_engine_gpu_seconds_total") / device_weight
     return {
         "flood_steps_per_second": steps / _FLOOD_SECONDS,
         "flood_lost_records_percent": 100 * lost / steps,
