@@ -72,18 +72,22 @@ class TwoNodes:
         self, before: dict[str, dict[str, float]], done: float
     ) -> dict[str, dict[str, float]]:
         """By what they have grown when all until a moment (Unix seconds) is accounted for."""
-
-        def accounted() -> bool:
-            marks = self.ask("min by (node) (disagg_engine_watermark_timestamp_seconds)")
-            return len(marks) == len(MACHINES) and min(marks.values()) > done
-
         # Of the links now: later there are only scrapes on them.
         received = self.counts()["bytes received"]
-        wait_for(accounted, "all of it to be accounted for")
+        self.wait_accounted(done)
         now = self.counts() | {"bytes received": received}
         return {
             name: {role: now[name][role] - before[name][role] for role in MACHINES} for name in now
         }
+
+    def wait_accounted(self, until: float) -> None:
+        """Wait until both nodes show all that was done before a moment (Unix seconds)."""
+
+        def accounted() -> bool:
+            marks = self.ask("min by (node) (disagg_engine_watermark_timestamp_seconds)")
+            return len(marks) == len(MACHINES) and min(marks.values()) > until
+
+        wait_for(accounted, "all of it to be accounted for")
 
     def _received_bytes(self, node: str) -> int:
         counter = "/sys/class/net/eth0/statistics/rx_bytes"
@@ -181,6 +185,8 @@ def test_kv_is_transferred_between_nodes_and_each_pool_is_metered_separately(
     wait_for(ready, "an engine on each node", 600)
     warm_up(nodes.sandbox.url("prefill"), nodes.sandbox.url("decode"), NIXL)
     wait_for(lambda: nodes.ask(TRANSFERS).get("decode"), "the transfer of the warm-up")
+    # Each node's page is read at times of its own: the prompt may still be missing on the other.
+    nodes.wait_accounted(time.time())
     before = nodes.counts()
 
     prompt_tokens = sum(nodes.complete(prompt) for prompt in PROMPTS)
