@@ -150,8 +150,9 @@ def _findings(
         at_stake = float((cost * usual_weights).sum()) if sure else total
         if at_stake < _SUSPECTED * least:
             continue
-        # Causes that cost less are suspects, and all are in a short window.
-        is_dear = at_stake >= least
+        # Causes that cost less are suspects, and all are in a short window. What a change costs
+        # that engines report is about to grow.
+        is_dear = each.is_reported or at_stake >= least
         strength = each.strength if is_dear and not _is_short(view) else 0.0
         found.append((_finding(view, each, total, own), strength))
     return sorted(found, key=lambda pair: -pair[0].ttft_cost_seconds)

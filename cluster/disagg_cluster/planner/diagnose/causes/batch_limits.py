@@ -262,4 +262,5 @@ def _suspicion(
         onset_block=int(waits.onset[numbers].min()),
         evidence=(evidence,),
         advice=advice,
+        is_reported=is_changed,
     )

@@ -60,6 +60,7 @@ def _full(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         int(waits.onset[numbers].min()),
         (Evidence("kv_usage", float(usage[worst]), FULL, "ratio", text),),
         ActionAdvice(RemedyKind.SET_SEQS if role is not Role.PREFILL else RemedyKind.ROUTE_AWAY),
+        is_reported=is_sure,
     )
 
 

@@ -49,7 +49,8 @@ class Suspicion:
 
     `rows` are those of the model's view; `is_pool` says that it affects the role as a whole.
     `cost_seconds` is by row of the view: what it adds to the wait of the requests there. `strength`
-    is the significance of the evidence in standard errors.
+    is the significance of the evidence in standard errors. `is_reported`: it is known, as engines
+    report the limit that was changed, not estimated.
     """
 
     cause: Cause
@@ -62,6 +63,7 @@ class Suspicion:
     evidence: tuple[Evidence, ...]
     advice: ActionAdvice
     alternative: Alternative | None = None
+    is_reported: bool = False
 
 
 def suspicion_at(
@@ -76,6 +78,7 @@ def suspicion_at(
     evidence: tuple[Evidence, ...],
     advice: ActionAdvice,
     alternative: Alternative | None = None,
+    is_reported: bool = False,
 ) -> Suspicion:
     """A cause at some engines of a pool; at all of several it affects the pool as a whole.
 
@@ -96,6 +99,7 @@ def suspicion_at(
         evidence,
         advice,
         alternative,
+        is_reported,
     )
 
 

@@ -359,6 +359,21 @@ def test_huge_steps_in_which_requests_wait_for_each_other_are_overfilled() -> No
     assert (found.cause, engines(found)) == (Cause.OVERFILLED, ["p0"])
 
 
+def test_a_raised_step_limit_is_a_cause_from_half_the_least_cost_on() -> None:
+    """It is reported, and the bursts that wait for each other in its steps are yet to come."""
+    lines = one_of_three(step_limit=65_536.0, stage_seconds=1.8, wait_seconds=0.5)
+
+    def found(ttft_seconds: float) -> list[Cause]:
+        (of_model,), _ = diagnose(
+            WindowMaker().make(lines), replace(TARGETS, ttft_seconds=ttft_seconds)
+        )
+        return [each.cause for each in of_model.findings]
+
+    # It costs 0.19 s.
+    assert found(0.22 / 0.05) == [Cause.OVERFILLED]
+    assert found(0.42 / 0.05) == []
+
+
 def test_a_raised_step_limit_without_effect_is_no_cause() -> None:
     larger = replace(PREFILL[0], then={"step_limit": 65_536.0})
 
