@@ -105,15 +105,15 @@ HERE = not long and not vllm_long and not dynamo_long and not gpu
 # --- tests ----------------------------------------------------------------------------------
 
 # The parts of `make test`: what looks at one running demo, and what begins with the letters in a part's name. They are
-# begun in this order, one as soon as another has ended; a part that still waits for its environment comes last. So the
-# engines' environments are made first, beside our own and the system's packages, and what needs them follows those
-# parts that take about as long. Integration tests mostly wait: more parts are run at once than there are cores.
-PARTS = vllm-environment router-environment part-demo part-integration-s-uw-z part-integration-a-d part-integration-e-l \
-	lint types docs-check part-cluster-p-z part-integration-v part-exporter part-cluster-a-o part-integration-m-r
+# begun in this order, one as soon as another has ended; a part that still waits for its environment comes later. So the
+# engines' environments are made first, beside our own and the system's packages, then what mostly waits, the longest
+# first, and last what mostly computes. Integration tests mostly wait: more parts are run at once than there are cores.
+PARTS = vllm-environment router-environment part-integration-s-uw-z part-integration-a-d part-cluster-p-z part-demo \
+	part-integration-e-l part-integration-m-r part-integration-v part-exporter part-cluster-a-o types docs-check lint
 
 test: ## Everything CI runs, real Prometheus and a real vLLM pair included
 	@# A make by its variable would have `make -n` run all of this.
-	@make --no-print-directory --keep-going --jobs=4 --output-sync=target WITHOUT_TORCH=goes-on $(PARTS)
+	@make --no-print-directory --keep-going --jobs=6 --output-sync=target WITHOUT_TORCH=goes-on $(PARTS)
 
 system-packages:
 	@$(SYSTEM) prometheus prometheus-alertmanager victoria-metrics gcc --optional chromium ip unshare
