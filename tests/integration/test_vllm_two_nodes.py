@@ -40,6 +40,7 @@ MACHINES = {"prefill": Machine("prefill", "10.0.0.7"), "decode": Machine("decode
 ENGINE_PORT, SIDE_CHANNEL_PORT, PAGE_PORT, PROMETHEUS_PORT = 8100, 5600, 9847, 9090
 PROMPTS = [f"{number} tells of keys and values " * (2 + number) for number in range(8)]
 OUTPUT_TOKENS = 12
+INTERVAL_SECONDS = 2.0
 TRANSFERS = "disagg_engine_kv_transfers_total"
 COUNTERS = {
     "transfers": TRANSFERS,
@@ -136,7 +137,7 @@ def two_nodes_plan(python: Path, model: Path, folder: Path) -> ClusterPlan:
         ScrapeTarget(f"{each.address}:{PAGE_PORT}", each.name, "test") for each in MACHINES.values()
     ]
     rules = [f"{asset_dir('alerts')}/rules/*.yaml"]
-    config = scrape_config(targets, interval_seconds=2.0, rule_files=rules)
+    config = scrape_config(targets, interval_seconds=INTERVAL_SECONDS, rule_files=rules)
     files = {
         f"{folder}/{role}.yaml": yaml.safe_dump(node_file(role, python, model, folder))
         for role in MACHINES
@@ -215,6 +216,9 @@ def test_kv_is_transferred_between_nodes_and_each_pool_is_metered_separately(
     assert decode["prefill"] <= 0.02 * prefill["prefill"]
 
     ratio = f'cluster_model:disagg_prefill_decode_ratio:ratio_rate5m{{model_name="{MODEL_NAME}"}}'
+    # Rules follow from rules: they are evaluated twice after the last scrape that counts.
+    rules_ran = f"timestamp({ratio}) > {time.time() + 2 * INTERVAL_SECONDS}"
+    wait_for(lambda: query(nodes.sandbox.url("prometheus"), rules_ran), "the rules to be evaluated")
     [[_, recorded]] = query(nodes.sandbox.url("prometheus"), ratio)
     in_prefill, in_decode = (
         sum(nodes.ask(_grown_in_five_minutes(COUNTERS[f"{phase} seconds"])).values())
