@@ -53,7 +53,7 @@ class EngineRecord:
     and since `ready_ns`. It last answered at `answered_ns`; one that is not `witnessed` by a
     process or a pod is known by its answers alone. `url` is the root of its server, empty while
     there is none to scrape. `part` is set if it is one node's part of an engine, `pseudo` if it is
-    a device of its own. `assignment` is the last one reported to the ledger. `last_seen` is what
+    a device of its own. `assignment` is the last one reported to the ledger. `last_shown` is what
     was last observed of it, with the status made of that.
     """
 
@@ -73,7 +73,7 @@ class EngineRecord:
     assignment: Assignment | None = None
     lines: tuple[str, ...] = field(default=(), repr=False)
     lines_ns: int = 0
-    last_seen: tuple[tuple[object, ...], EngineStatus] | None = field(default=None, repr=False)
+    last_shown: tuple[tuple[object, ...], EngineStatus] | None = field(default=None, repr=False)
 
     def state(self, now_ns: int) -> EngineState:
         """Return its state now."""
@@ -249,8 +249,8 @@ class EngineRegistry:
             known.tally.counts,
             known.tls,
         )
-        if record.last_seen is not None and record.last_seen[0] == seen:
-            return record.last_seen[1]  # several ask in each round
+        if record.last_shown is not None and record.last_shown[0] == seen:
+            return record.last_shown[1]  # several ask in each round
         shown = replace(
             record.status,
             kind=kind,
@@ -261,7 +261,7 @@ class EngineRegistry:
             serving=known.tally.counts,
             tls=known.tls,
         )
-        record.last_seen = seen, shown
+        record.last_shown = seen, shown
         return shown
 
     # The methods below may be called on the scraping threads.

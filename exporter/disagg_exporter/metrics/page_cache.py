@@ -23,12 +23,14 @@ _GO_EXPONENT = 1e6
 
 
 def _number(value: float) -> str:
-    """Return a value as the library writes it, which takes twice as long."""
+    """Return a value as the library writes it, which takes up to twice as long."""
     return repr(float(value)) if -_GO_EXPONENT < value < _GO_EXPONENT else _go_number(value)
 
 
 class _Lines:
     """The lines of some rows; only those whose values have changed are written anew.
+
+    A zero that only changes its sign has not.
 
     Args:
         beginnings: Each line up to its value; they end in a space.

@@ -174,9 +174,9 @@ def _queue_since_changed(view: ModelView, rows: Rows) -> Floats:
 
     NaN where unknown.
     """
-    seconds, count = view.blocks("queue_seconds", rows), view.blocks("queue_count", rows)
-    is_since = np.arange(seconds.shape[1]) >= view.limit_onset(rows)[:, None]
-    of_all = quotient(*(known_sum(np.where(is_since, each, np.nan)) for each in (seconds, count)))
+    numbers = np.arange(view.blocks("queue_count", rows).shape[1])
+    is_since = numbers >= view.limit_onset(rows)[:, None]
+    of_all = view.ratio_over("queue_seconds", "queue_count", rows, is_since)
     return np.fmax(of_all, view.recent_over("queue_seconds", "queue_count", rows))
 
 
@@ -186,8 +186,11 @@ def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     limit = view.latest("step_limit_tokens", rows)
     before = view.first("step_limit_tokens", rows)
     since = np.where(limit >= _LARGER * before, view.limit_onset(rows), 0)
-    stage = _since(view, rows, "prompt_stage_seconds", since)
-    own = _since(view, rows, "step_seconds", since)
+    is_since = np.arange(view.blocks("step_seconds", rows).shape[1]) >= since[:, None]
+    stage, own = (
+        view.ratio_over(name, "prompt_stage_count", rows, is_since)
+        for name in ("prompt_stage_seconds", "step_seconds")
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         crowd = stage / own
         large = (limit >= _LARGER * before) | (limit >= _LARGE_TOKENS)
@@ -220,15 +223,6 @@ def _overfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
         ActionAdvice(RemedyKind.SET_BATCHED_TOKENS, round(best)),
         cost,
     )
-
-
-def _since(view: ModelView, rows: Rows, name: str, onset: Floats) -> Floats:
-    """Seconds per prompt computed since a block."""
-    numbers = np.arange(view.blocks(name, rows).shape[1])
-    chosen = numbers >= onset[:, None]
-    total = known_sum(np.where(chosen, view.blocks(name, rows), np.nan))
-    count = known_sum(np.where(chosen, view.blocks("prompt_stage_count", rows), np.nan))
-    return quotient(total, count)
 
 
 def _usual_of_peers(before: Floats) -> Floats:

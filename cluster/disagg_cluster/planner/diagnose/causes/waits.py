@@ -20,7 +20,6 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     log_ratio,
     shift_of,
 )
-from disagg_cluster.planner.history.load_series import quotient
 
 # Least z of a wait longer than before, than at peers, and of one queue beside idle peers.
 _OWN_Z, _PEER_Z, _ALONE_Z = 3.5, 4.0, 2.5
@@ -208,9 +207,7 @@ def mean_wait(view: ModelView, rows: Rows, onset: Rows, *, is_after: bool) -> Fl
     """The mean wait of all requests before a block, or since; NaN without any."""
     numbers = np.arange(view.blocks("arrivals", rows).shape[1])
     chosen = (numbers >= onset[:, None]) if is_after else (numbers < onset[:, None])
-    seconds = np.where(chosen, view.blocks("first_token_seconds", rows), np.nan)
-    count = np.where(chosen, view.blocks("first_tokens", rows), np.nan)
-    return quotient(known_sum(seconds), known_sum(count))
+    return view.ratio_over("first_token_seconds", "first_tokens", rows, chosen)
 
 
 def _drain_seconds(view: ModelView, rows: Rows) -> Floats:

@@ -24,6 +24,7 @@ from disagg_cluster.planner.diagnose.evidence.shifts import (
     recent_ratio,
 )
 from disagg_cluster.planner.diagnose.evidence.users import ModelPlace
+from disagg_cluster.planner.history.load_series import quotient
 from disagg_exporter.model import Role
 
 Rows = NDArray[np.intp]
@@ -197,6 +198,15 @@ class ModelView:
     def recent_over(self, over: str, under: str, rows: Rows) -> Floats:
         """Sum over sum in the last blocks."""
         return recent_ratio(self.blocks(over, rows), self.blocks(under, rows))
+
+    def ratio_over(self, over: str, under: str, rows: Rows, chosen: NDArray[np.bool_]) -> Floats:
+        """Sum over sum in the blocks that are `chosen` of each row; NaN without any."""
+        return quotient(
+            *(
+                known_sum(np.where(chosen, self.blocks(name, rows), np.nan))
+                for name in (over, under)
+            )
+        )
 
     def since_seconds(self, onset_block: int) -> float:
         """Unix time at which a block begins."""
