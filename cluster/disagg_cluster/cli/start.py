@@ -243,7 +243,7 @@ def start(
             each_second = printer.snapshot if view is None else view.unless_open(printer.snapshot)
             # Workers run on what there was when they were launched.
             may_find = not devices and config.devices is DeviceKind.AUTO and not config.workers
-            appeared = gpus_appeared(config, run_folder) if may_find else None
+            appeared = partial(gpus_appeared, config, run_folder) if may_find else None
             running = run(daemon, each_second, serving=serving, outdated=appeared)
             return asyncio.run(running if view is None else view.beside(running))
 

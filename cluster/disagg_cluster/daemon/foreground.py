@@ -57,7 +57,7 @@ async def run(
     serving: Callable[[ListenAddress], None] = lambda _address: None,
     seconds: float | None = None,
     hangup_ends: bool = False,
-    outdated: Awaitable[str] | None = None,
+    outdated: Callable[[], Awaitable[str]] | None = None,
 ) -> bool:
     """Run until SIGINT or SIGTERM, or for `seconds` after all workers are ready.
 
@@ -74,7 +74,8 @@ async def run(
         serving: Called with the address of the metrics page as soon as it is served.
         seconds: How long to run; forever if None.
         hangup_ends: Treat SIGHUP, the closing of the terminal, as SIGINT.
-        outdated: Returns why a new daemon should follow, which is to adopt the engines.
+        outdated: Called once it runs; returns why a new daemon should follow, which is to adopt the
+            engines.
     """
     share_one_heap()
     one_thread()
@@ -102,9 +103,9 @@ async def run(
         daemon.ending()
         stopping.set()
 
-    async def replaced(by_news: Awaitable[str]) -> None:
+    async def replaced(awaited_news: Callable[[], Awaitable[str]]) -> None:
         nonlocal is_replaced
-        news = await by_news
+        news = await awaited_news()
         if daemon.worker_states:
             # A reload has launched them since, on what there was: the next start places them anew.
             _log.info("%s: not used before the next start", news)

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -100,3 +105,18 @@ def test_links_of_the_command_line_override_those_of_the_node_file() -> None:
     assert LinkChoice(None, "http://b:3000").over(file) == LinksConfig(
         prometheus="http://a:9090", grafana="http://b:3000"
     )
+
+
+def test_a_start_whose_port_is_taken_prints_the_refusal_and_no_warning(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        file.write_text(
+            f"run_dir: {tmp_path / 'run'}\nlisten: {{metrics: '{listen}'}}\nattach: {{}}\n"
+        )
+        command = [sys.executable, "-m", "disagg_cluster.cli", "start", "-c", str(file)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert result.returncode == 1
+    assert f"cannot listen on {listen}: the port is taken" in result.stderr
+    assert "Warning" not in result.stderr

@@ -350,7 +350,7 @@ def test_no_daemon_follows_for_new_gpus_where_workers_run_on_what_there_was(
             await found.wait()
             return "GPUs can be read now"
 
-        running = run(daemon, lambda _snapshot: None, seconds=0.5, outdated=gpus())
+        running = run(daemon, lambda _snapshot: None, seconds=0.5, outdated=gpus)
         serving = asyncio.create_task(running)
         await until_ready(daemon, folder)
         found.set()
