@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -122,6 +122,25 @@ def test_the_autoscaler_query_sums_the_recommended_gpus(tmp_path: Path) -> None:
         ((_, answer),) = query(running, asked)
 
     assert answer == 16.0
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--model", "lama"), "knows no model 'lama' in the time of --after; it knows "),
+        (("--cluster", "west"), "the time of --after: there is no cluster 'west', only 'east'"),
+    ],
+)
+def test_two_spans_without_anything_to_compare_are_an_error_that_names_what_is_known(
+    url: str, option: tuple[str, str], said: str
+) -> None:
+    now = datetime.now(UTC)
+    before, after = (f"{now - timedelta(hours=h):%Y-%m-%dT%H:%M}/1h" for h in (4, 2))
+
+    done = run("compare", "--before", before, "--after", after, "--prometheus", url, *option)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize("scrape_seconds", [15, 60])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
-from disagg_cluster.cli.planning.load_source import span
+from disagg_cluster.cli.planning.load_source import past_loads, span
 from disagg_cluster.cli.planning.plot_option import plot_option
 from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.cli.prometheus_access import (
@@ -94,6 +94,7 @@ def compare_spans(
     from disagg_cluster.planner.compare.comparison_text import comparison_text
     from disagg_cluster.planner.compare.prometheus_minutes import PrometheusMinutes
     from disagg_cluster.planner.history.history_request import HistoryRequest
+    from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
     from disagg_cluster.prometheus.prometheus_api import Prometheus
 
     _check(before, after, time.time())
@@ -110,6 +111,15 @@ def compare_spans(
         try:
             with named_prometheus():
                 old, new = minutes(before), minutes(after)
+                if old.is_empty and new.is_empty:
+                    # Whatever is missing is not missing by chance: the server or a name is wrong.
+                    past_loads(
+                        PrometheusHistory(prometheus, progress.say),
+                        HistoryRequest(*after, cluster=cluster),
+                        model,
+                        access.url,
+                        "the time of --after",
+                    )
         finally:
             progress.end()
     found = compare(old, new)

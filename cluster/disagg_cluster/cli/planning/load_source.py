@@ -25,7 +25,9 @@ from disagg_exporter.errors import DisaggError
 if TYPE_CHECKING:
     from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
     from disagg_cluster.planner.advice.interference import Interference
+    from disagg_cluster.planner.history.history_request import HistoryRequest
     from disagg_cluster.planner.history.load_history import LoadHistory
+    from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
     from disagg_cluster.prometheus.prometheus_api import Prometheus
 
 DEFAULT_SINCE = "14d"
@@ -152,10 +154,7 @@ class LoadSource:
             DEFAULT_STEP_SECONDS,
             HistoryRequest,
         )
-        from disagg_cluster.planner.history.prometheus_history import (
-            NoPastLoadError,
-            PrometheusHistory,
-        )
+        from disagg_cluster.planner.history.prometheus_history import PrometheusHistory
         from disagg_cluster.prometheus.prometheus_api import Prometheus
 
         access = access_of(self.url or DEFAULT_URL, self.headers, self.http_config)
@@ -170,18 +169,37 @@ class LoadSource:
             progress.say("asking Prometheus")
             try:
                 with named_prometheus():
-                    found = PrometheusHistory(prometheus, progress.say).read(request)
-            except NoPastLoadError as error:
-                raise NoLoadError(f"{access.url}, the last {since}: {error}") from error
+                    return past_loads(
+                        PrometheusHistory(prometheus, progress.say),
+                        request,
+                        self.model,
+                        access.url,
+                        f"the last {since}",
+                    )
             finally:
                 progress.end()
-        wanted = [each for each in found if self.model in (None, each.key.model_name)]
-        if not wanted:
-            there = ", ".join(sorted({repr(each.key.model_name) for each in found}))
-            raise NoLoadError(
-                f"{access.url} knows no model {self.model!r} in the last {since}; it knows {there}"
-            )
-        return wanted
+
+
+def past_loads(
+    server: PrometheusHistory, request: HistoryRequest, model: str | None, url: str, when: str
+) -> list[LoadHistory]:
+    """The load of each model, or of the named one; `when` describes the time for messages.
+
+    Raises:
+        PrometheusError: No answer, or a refusal.
+        NoLoadError: There is none: it says which clusters and models there are, or what to check.
+    """
+    from disagg_cluster.planner.history.prometheus_history import NoPastLoadError
+
+    try:
+        found = server.read(request)
+    except NoPastLoadError as error:
+        raise NoLoadError(f"{url}, {when}: {error}") from error
+    wanted = [each for each in found if model in (None, each.key.model_name)]
+    if not wanted:
+        there = ", ".join(sorted({repr(each.key.model_name) for each in found}))
+        raise NoLoadError(f"{url} knows no model {model!r} in {when}; it knows {there}")
+    return wanted
 
 
 _OPTIONS = (

@@ -36,6 +36,11 @@ class SpanMinutes:
         return len(self.requests)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether neither requests nor GPUs are known at any step."""
+        return not (np.isfinite(self.requests).any() or np.isfinite(self.gpus).any())
+
+    @property
     def prompt_lengths(self) -> Floats:
         """Computed prompt tokens per request."""
         return quotient(self.prompt_tokens, self.requests)

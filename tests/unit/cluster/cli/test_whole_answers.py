@@ -8,6 +8,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.style import Style
 
@@ -20,6 +21,7 @@ from disagg_cluster.inspect.report.history import Reader
 from disagg_cluster.planner.compare import comparison
 from disagg_cluster.planner.compare.comparison import Comparison, MeasuredChange, UnknownMeasure
 from disagg_cluster.planner.compare.matching import UndecidedComparison
+from disagg_cluster.planner.compare.minutes import SpanMinutes
 from disagg_cluster.planner.compare.prometheus_minutes import PrometheusMinutes
 from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
 from disagg_cluster.top.terminal import once
@@ -98,7 +100,8 @@ def test_the_output_of_report_compare_and_diagnose_is_as_recorded(
     asked = ("--before", "2023-11-14T22:00/2h", "--after", "2023-11-21T22:00/2h")
     transcript = Transcript()
     monkeypatch.setattr(Reader, "read", lambda *_: four_hours())
-    monkeypatch.setattr(PrometheusMinutes, "read", lambda *_: None)
+    known = SpanMinutes(60.0, *[np.ones(1)] * 7)
+    monkeypatch.setattr(PrometheusMinutes, "read", lambda *_: known)
     for form in ((), ("--json",)):
         transcript.run("report", "--gpu-hour-price", 2.5, *form, again=False)
     for found in (
