@@ -228,8 +228,11 @@ def test_a_cluster_with_older_rules_is_in_the_accounts_of_all_clusters(url: str,
     assert account.gpu_hours["decode"] == pytest.approx((3.0 + 2.0) * (36 - GAP_HOURS), rel=1e-6)
 
 
-def test_an_unknown_cluster_is_an_error_that_names_it(url: str, now: int) -> None:
-    with pytest.raises(NoHistoryError, match="of cluster 'a\"b' in this period"):
+def test_an_unknown_cluster_is_an_error_that_names_it_and_the_known_ones(
+    url: str, now: int
+) -> None:
+    said = "of cluster 'a\"b' in this period, .*: it knows '.*'east'"
+    with pytest.raises(NoHistoryError, match=said):
         Reader(url, 'a"b').read(period_until(now, SINCE))
 
 

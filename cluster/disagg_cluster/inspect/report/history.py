@@ -218,7 +218,10 @@ class Reader:
         head = f"{self._url} holds no {SPLIT}{of} in this period, or a single sample of it"
         if self._range(f"count({self._selector('disagg_build_info')})", *ends):
             return f"{head}: it scrapes nodes, so load our rules (`disagg-node rules export DIR`)"
-        return f"{head}, and scrapes no such node of ours: see docs/bare-metal.md"
+        there = self._range(f"count by (cluster) ({SPLIT} or disagg_build_info)", *ends)
+        if names := ", ".join(sorted(repr(_cluster_of(each)) for each in there)):
+            return f"{head}: it knows {names}"
+        return f"{head}, and scrapes no node of ours: see docs/prometheus.md"
 
 
 def _fullest(counts: Samples) -> float:
