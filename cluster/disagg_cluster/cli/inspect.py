@@ -92,7 +92,7 @@ def _doctor_text(findings: Sequence[Diagnosis]) -> str:
         for finding in findings
     ]
     step = next_step(tuple(findings))
-    following = escaped(step.step) if step else "nothing: this is as good as it gets"
+    following = escaped(step.whole_step) if step else "nothing: this is as good as it gets"
     lines.append(f"next    {following}")
     return "\n".join(lines)
 
@@ -102,7 +102,7 @@ def _doctor_json(findings: Sequence[Diagnosis]) -> str:
 
     step = next_step(tuple(findings))
     shown = [{"level": each.level, "what": each.what, "step": each.step} for each in findings]
-    return json.dumps({"findings": shown, "next": step.step if step else None}, indent=2)
+    return json.dumps({"findings": shown, "next": step.whole_step if step else None}, indent=2)
 
 
 _EVERY_SECONDS = 2.0

@@ -25,12 +25,21 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One finding; `step` is what to do about it, `gain` how much that helps (0 to 9)."""
+    """One finding; `step` is what to do about it, `gain` how much that helps (0 to 9).
+
+    `engine` is the one to which the step applies, if it is for one.
+    """
 
     level: Level
     what: str
     step: str = ""
     gain: int = 0
+    engine: str = ""
+
+    @property
+    def whole_step(self) -> str:
+        """The step for a reader who does not see the finding: it names the engine."""
+        return self.step if self.engine in self.step else f"{self.engine}: {self.step}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +230,8 @@ def tls_faults(engine: EngineView) -> Iterator[Diagnosis]:
     except ValueError:
         return  # none, or one of a newer daemon
     what = f"{engine.engine} is not read: {fault.text}"
-    yield Diagnosis(Level.WRONG, what, _STEPS[fault].format(engine=engine.engine), gain=6)
+    step = _STEPS[fault].format(engine=engine.engine)
+    yield Diagnosis(Level.WRONG, what, step, gain=6, engine=engine.engine)
 
 
 def unverified_engines(engine: EngineView) -> Iterator[Diagnosis]:
@@ -229,4 +239,4 @@ def unverified_engines(engine: EngineView) -> Iterator[Diagnosis]:
     if engine.verified == Verified.INSECURE:
         what = f"{engine.engine} is read over TLS, but not verified (`insecure: true`)"
         step = f"name the authority that signs its certificate: `ca_file:` {_WHERE}"
-        yield Diagnosis(Level.WARN, what, step, gain=1)
+        yield Diagnosis(Level.WARN, what, step, gain=1, engine=engine.engine)

@@ -183,6 +183,7 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
                 "run the daemon as root or as the engine's user, or name its `gpus:` under "
                 "`attach: endpoints:` (docs/attach.md)",
                 gain=7,
+                engine=engine.engine,
             )
 
 
@@ -204,6 +205,7 @@ def roles(facts: NodeFacts) -> Iterator[Diagnosis]:
                 f"the role of {engine.engine} is unknown, and its traffic {why}",
                 f"{how}=prefill, decode or mixed",
                 gain=5,
+                engine=engine.engine,
             )
         elif engine.confidence == "low":
             yield Diagnosis(
@@ -211,6 +213,7 @@ def roles(facts: NodeFacts) -> Iterator[Diagnosis]:
                 f"{engine.engine} is {engine.role} by a hint only ({engine.source})",
                 f"{how}={engine.role}",
                 gain=2,
+                engine=engine.engine,
             )
         elif engine.source:
             # An engine without a process has no role now; its state is reported with the workers.
@@ -268,7 +271,8 @@ def numbers(facts: NodeFacts) -> Iterator[Diagnosis]:
             continue
         known = accuracy(engine)
         level = Level.FINE if known.exact else Level.WARN
-        yield Diagnosis(level, f"{engine.engine}: {known.text}", known.step, gain=known.gain)
+        what = f"{engine.engine}: {known.text}"
+        yield Diagnosis(level, what, known.step, gain=known.gain, engine=engine.engine)
 
 
 FINDINGS: tuple[Callable[[NodeFacts], Iterator[Diagnosis]], ...] = (

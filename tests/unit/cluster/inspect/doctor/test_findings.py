@@ -226,6 +226,29 @@ def test_the_next_step_is_that_of_the_worst_finding_that_gains_most() -> None:
     assert (next_step(examine(engine(role="unknown", method="none"))) or best).gain == 6
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"split": "tokens"},
+        {"split": "unsure"},
+        {"method": "page"},
+        {"confidence": "low"},
+        {"role": "unknown", "source": ""},
+        {"gpus": ()},
+        {"up": False},
+        {"up": False, "tls_fault": "certificate_expired"},
+        {"up": False, "tls_fault": "client_certificate_wanted"},
+        {"verified": "insecure"},
+        {"registered": False},
+    ],
+)
+def test_a_step_for_one_engine_says_for_which(changes: dict[str, Any]) -> None:
+    step = next_step(examine(engine(**changes)))
+
+    assert step is not None
+    assert "vllm-8000" in step.whole_step
+
+
 def test_an_unmeasured_engine_has_no_accuracy() -> None:
     facts = replace(WELL, version=None)
 
