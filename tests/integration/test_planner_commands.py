@@ -124,6 +124,24 @@ def test_the_autoscaler_query_sums_the_recommended_gpus(tmp_path: Path) -> None:
     assert answer == 16.0
 
 
+@pytest.mark.parametrize("command", ["plan", "rebalance", "separation"])
+def test_a_model_of_the_planner_file_without_load_is_named(
+    url: str, tmp_path: Path, command: str
+) -> None:
+    file = tmp_path / "planner.yaml"
+    file.write_text("models: [{model_name: gone}, {model_name: lama}, {transfer_seconds: 1}]\n")
+
+    done = run(command, "-c", str(file), "--prometheus", url, "--since", "8h")
+    named = run(command, "-c", str(file), "--prometheus", url, "--since", "8h", "--model", "llama")
+
+    assert (done.returncode, named.returncode, named.stderr) == (0, 0, "")
+    assert done.stderr == (
+        "the planner file describes 'lama', a model without `model_name:`, of which there is no "
+        "load: that is not used; there is load of 'gone' in namespace 'search', 'llama' in "
+        "namespace 'search'\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("option", "said"),
     [

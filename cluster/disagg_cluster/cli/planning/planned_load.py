@@ -59,7 +59,31 @@ def read_planned_load(source: LoadSource, config: PlannerConfig, progress: Progr
         )
     histories = source.read(read_seconds, progress)
     check_one_cluster(each.key.cluster for each in histories)
+    if source.model is None and (text := unused_text(config, [each.key for each in histories])):
+        click.echo(text, err=True)
     return PlannedLoad(source, histories, read_seconds, read_seconds)
+
+
+def unused_text(config: PlannerConfig, loads: Sequence[LoadKey]) -> str:
+    """Name the models of a planner file without load, as where one is misspelt; empty if none."""
+    used = [config.of_model(key.model_name, key.engine_namespace) for key in loads]
+    unused = [
+        _name(section.model_name, section.engine_namespace)
+        for section in config.models
+        if not any(section is each for each in used)
+    ]
+    if not unused:
+        return ""
+    there = sorted({_name(key.model_name, key.engine_namespace) for key in loads})
+    return (
+        f"the planner file describes {', '.join(unused)}, of which there is no load: that is not "
+        f"used; there is load of {', '.join(there)}"
+    )
+
+
+def _name(model_name: str, engine_namespace: str | None) -> str:
+    named = repr(model_name) if model_name else "a model without `model_name:`"
+    return f"{named} in namespace {engine_namespace!r}" if engine_namespace else named
 
 
 def _key_of_file(config: PlannerConfig, model: str | None) -> LoadKey:
