@@ -66,7 +66,9 @@ def explain(worker: WorkerView, node: NodeOverview, now_ns: int) -> tuple[str, .
     )
     if worker.restarts:
         times = "once" if worker.restarts == 1 else f"{worker.restarts} times"
-        sentences.append(f"it was started again after a crash {times}")
+        # Of one that crashed just now, the first sentence says it.
+        last = f"; the last one: {worker.cause}" if worker.cause not in ("", worker.reason) else ""
+        sentences.append(f"it was started again after a crash {times}{last}")
     if worker.state in _UNWELL and worker.log_path:
         sentences.append(f"disagg-node logs {name} shows what it printed")
     return tuple(sentences)

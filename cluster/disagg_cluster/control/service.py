@@ -132,6 +132,7 @@ def worker_view(snapshot: WorkerSnapshot, now_ns: int, work: RoutingView) -> Wor
         restarting=life.restarting,
         restarts=life.restarts,
         reason=snapshot.reason,
+        cause=snapshot.cause,
         role=spec.role_text if spec.in_front else tag.role.value,
         gpus=tag.gpus,
         host=tag.host,

@@ -23,6 +23,7 @@ class WorkerView:
     if empty, and `unknown` while it does not tell its engines. `drained`: it gets none until it is
     resumed; `idle`: it has none, else `remaining` says what it still has to do. `unanswered` says
     why its last health probe failed; empty if it succeeded or none is expected in this state.
+    `cause` says why it crashed last; empty if it has not.
     """
 
     worker: str
@@ -49,6 +50,7 @@ class WorkerView:
     idle: bool = False
     unanswered: str = ""
     remaining: str = ""
+    cause: str = ""
 
     @property
     def paused(self) -> bool:

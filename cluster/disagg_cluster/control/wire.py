@@ -166,7 +166,8 @@ def reply_parts(reply: ControlReply, most_lines: int = _MOST_LINES) -> dict[str,
         parts["explanation"] = _bounded(reply.explanation, most_lines)
     if reply.worker is not None:
         parts["worker"] = asdict(reply.worker) | {
-            key: getattr(reply.worker, key)[:_MOST_TEXT] for key in ("reason", "unanswered")
+            key: getattr(reply.worker, key)[:_MOST_TEXT]
+            for key in ("reason", "unanswered", "cause")
         }
     if reply.daemon is not None:
         waiting = _bounded(reply.daemon.waiting, most_lines)

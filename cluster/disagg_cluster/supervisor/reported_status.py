@@ -42,6 +42,11 @@ class ReportedStatus:
         self._at_start: tuple[str, ...] = ()
         self._read_ns: int | None = None
 
+    @property
+    def cause(self) -> str:
+        """Why it crashed last; empty if it has not."""
+        return self._cause
+
     def crashed(self, cause: str, lines: tuple[str, ...]) -> None:
         """Record why a process has just crashed, and the end of its log."""
         self._cause = cause

@@ -107,13 +107,17 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSnapshot:
-    """State of one worker: the tag and pid of its process, and the reason of the state."""
+    """State of one worker: the tag and pid of its process, and the reason of the state.
+
+    `cause` is why it crashed last; empty if it has not.
+    """
 
     spec: WorkerSpec
     life: Lifecycle
     tag: WorkerIdentity
     pid: int | None
     reason: str
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,9 +120,8 @@ class WorkerSupervisor:
         events = deque([event])
         try:
             while events:
-                old = self.life
+                old, event = self.life, events.popleft()
                 policy = self.spec.policy
-                event = events.popleft()
                 decision = decide(old, event, self._context.clock(), policy, self._context.jitter())
                 self.life = decision.life
                 why = "; ".join((*decision.notes, *self._verdict(event)))
@@ -148,7 +147,8 @@ class WorkerSupervisor:
 
     def snapshot(self) -> WorkerSnapshot:
         """Its state, for those who decide about it from outside."""
-        return WorkerSnapshot(self.spec, self.life, self.tag, self._pid, self._reason)
+        whose = self.spec, self.life, self.tag
+        return WorkerSnapshot(*whose, self._pid, self._reason, self._status.cause)
 
     @property
     def unwatched_seconds(self) -> float:

@@ -49,6 +49,17 @@ def test_an_explanation_of_a_worker_not_running_names_the_next_step_and_the_logs
     assert (second, last) == (said, "disagg-node logs d0 shows what it printed")
 
 
+def test_an_explanation_of_a_worker_that_runs_again_names_the_cause_of_its_last_crash() -> None:
+    view = node(WorkerState.READY, restarts=2, cause="ended unasked by signal 9 (Killed)")
+    crashed = node(WorkerState.BACKOFF, restarts=2, cause="why")
+
+    assert explain(view.workers[0], view, 0)[-1] == (
+        "it was started again after a crash 2 times; the last one: ended unasked by signal 9 "
+        "(Killed)"
+    )
+    assert "it was started again after a crash 2 times" in explain(crashed.workers[0], crashed, 0)
+
+
 def test_a_resume_of_a_failed_worker_does_not_start_it_and_names_the_restart() -> None:
     decided = decide(ResumeWorkers(), node(WorkerState.FAILED, paused_seconds=1.0))
 

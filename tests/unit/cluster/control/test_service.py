@@ -33,3 +33,10 @@ def test_a_ready_worker_with_a_failed_probe_is_shown_as_unanswered(
     snapshot = WorkerSnapshot(tiny_spec(folder), life, WorkerIdentity(), 7, "healthy")
 
     assert worker_view(snapshot, 0, RoutingView()).unanswered == unanswered
+
+
+def test_a_worker_is_shown_with_the_cause_of_its_last_crash(folder: Path) -> None:
+    whose = tiny_spec(folder), Lifecycle(WorkerState.READY), WorkerIdentity()
+    snapshot = WorkerSnapshot(*whose, 7, "healthy", "ended unasked with exit code 1")
+
+    assert worker_view(snapshot, 0, RoutingView()).cause == "ended unasked with exit code 1"

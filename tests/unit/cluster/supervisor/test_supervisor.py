@@ -84,6 +84,8 @@ def test_a_killed_worker_is_started_again_and_serves_again(spec: Callable[..., W
         again = await harness.until(READY)
         assert again.pid != first.pid
         assert harness.supervisor.statuses()[0].restarts == 1
+        [snapshot] = harness.supervisor.snapshots()
+        assert (snapshot.reason, snapshot.cause) == ("healthy", crash.why.partition("; end of")[0])
 
     supervised([spec()], story)
 
