@@ -64,6 +64,40 @@ def test_every_row_of_a_dashboard_named_by_a_runbook_exists() -> None:
     assert named <= rows
 
 
+def test_a_runbook_that_tells_to_drain_or_to_move_says_how() -> None:
+    told = re.compile(r"[Dd]rain it\b|[Mm]ove an? (node|engine)|[Ss]top the worker")
+    bare = [
+        (page.stem, " ".join(item.split()))
+        for page in (ROOT / "docs" / "runbooks").glob("Disagg*.md")
+        for item in page.read_text(encoding="utf-8")
+        .partition("\n## Do\n")[2]
+        .partition("\n## ")[0]
+        .split("\n* ")
+        if told.search(item) and not re.search(r"`disagg-node |`kubectl |causes/index\.md#", item)
+    ]
+
+    assert bare == []
+
+
+@pytest.mark.parametrize(
+    ("action", "commands"),
+    [
+        ("route_away", ("drain WORKER", "resume WORKER")),
+        ("set_max_num_batched_tokens", ("reload", "restart WORKER")),
+        ("move_worker", ("reassign WORKER --role ROLE",)),
+        ("replace_gpu", ("config check", "restart WORKER")),
+    ],
+)
+def test_an_action_on_a_launched_engine_names_the_command_that_takes_it(
+    action: str, commands: tuple[str, ...]
+) -> None:
+    text = (ROOT / "docs" / "causes" / "index.md").read_text(encoding="utf-8")
+    section = text.partition(f"\n### {action}\n")[2].partition("\n### ")[0]
+    launched = section.partition("**Launched by us")[2].partition("\n* **")[0]
+
+    assert [each for each in commands if f"disagg-node {each}" not in launched] == []
+
+
 def test_the_files_named_by_the_architecture_page_exist() -> None:
     """Tables of docs/architecture.md: rooms (`E/…`, `C/…`) and the files in them."""
     packages = {"E": ROOT / "exporter/disagg_exporter", "C": ROOT / "cluster/disagg_cluster"}
