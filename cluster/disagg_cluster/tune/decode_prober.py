@@ -41,20 +41,37 @@ class CrowdedBatch:
 
 @dataclass(slots=True)
 class _TokenTimes:
-    """Arrival times of the tokens of each request of a batch."""
+    """Arrival times of the tokens of each request of a batch.
+
+    `since` counts the tokens of each since the latest request began, `most_since` those of the one
+    that got most.
+    """
 
     times: dict[int, list[float]] = field(default_factory=dict)
     latest: int = -1
-    since_latest: int = 0
+    since: dict[int, int] = field(default_factory=dict)
+    most_since: int = 0
     first_end_seconds: float = math.inf
 
+    @property
+    def since_latest(self) -> int:
+        """How many tokens the latest request got after its first."""
+        return self.since.get(self.latest, 0)
+
+    @property
+    def kept(self) -> int:
+        """How many requests were not preempted for long since the latest began."""
+        return sum(2 * count >= self.most_since for count in self.since.values())
+
     def add(self, token: WrittenToken) -> None:
-        if token.prompt not in self.times:
-            self.times[token.prompt] = []
-            self.latest, self.since_latest = token.prompt, 0
-        elif token.prompt == self.latest:
-            self.since_latest += 1
-        self.times[token.prompt].append(token.at_seconds)
+        number = token.prompt
+        if number not in self.times:
+            self.times[number] = []
+            self.latest, self.since, self.most_since = number, {}, 0
+        else:
+            self.since[number] = self.since.get(number, 0) + 1
+            self.most_since = max(self.most_since, self.since[number])
+        self.times[number].append(token.at_seconds)
         if token.is_last:
             self.first_end_seconds = min(self.first_end_seconds, token.at_seconds)
 
@@ -120,6 +137,10 @@ class DecodeProber:
                     break
                 if not whole and writing.since_latest >= patience:
                     return CrowdedBatch(len(writing.times))
+                # A cache that is full preempts the latest, over and over, for as long as the
+                # others run; users would wait all the while.
+                if writing.most_since >= 2 * patience:
+                    return CrowdedBatch(writing.kept)
         return _timed(writing, batch)
 
     def _see_others(self) -> None:

@@ -216,29 +216,29 @@ def _decode_advice(found: DecodeTuning) -> Iterator[str]:
 
 
 def prefill_progress(length: LengthTuning, seconds_a_probe: float) -> str:
-    """One line: what is probed, the result so far, and the time left at most."""
+    """One line: what is probed, the result so far, and how long a probe took on average."""
     known = length.estimate
     knee = "" if known is None else f", knee {known.low_tokens:.0f}-{known.high_tokens:.0f} tokens"
     return (
         f"prompts of {length.prompt_tokens}: "
-        f"{_left(len(length.probed.probes), length.most_probes, seconds_a_probe)}{knee}"
+        f"{_made(len(length.probed.probes), length.most_probes, seconds_a_probe)}{knee}"
     )
 
 
 def decode_progress(context: ContextTuning, seconds_a_probe: float) -> str:
-    """One line: what is probed, the result so far, and the time left at most."""
+    """One line: what is probed, the result so far, and how long a probe took on average."""
     known = context.estimate
     slow = "?" if known.slow is None else str(known.slow)
     return (
         f"contexts of {context.context_tokens}: "
-        f"{_left(len(context.probed.probes), context.most_probes, seconds_a_probe)}"
+        f"{_made(len(context.probed.probes), context.most_probes, seconds_a_probe)}"
         f", batch {known.quick or 0}-{slow}"
     )
 
 
-def _left(made: int, most: int, seconds_a_probe: float) -> str:
-    left_seconds = max(most - made, 0) * seconds_a_probe
-    return f"probe {made} of at most {most}, {left_seconds:.0f} s left at most"
+def _made(made: int, most: int, seconds_a_probe: float) -> str:
+    # Later ones are larger: how long they will take is not known.
+    return f"probe {made} of at most {most}, {seconds_text(seconds_a_probe)} each so far"
 
 
 def seconds_text(seconds: float) -> str:

@@ -7,10 +7,10 @@ import pytest
 
 from disagg_cluster.tune.completions import Prompt, UniquePrompts, WrittenToken
 from disagg_cluster.tune.decode_prober import STEPS, CrowdedBatch, DecodeProber
-from disagg_cluster.tune.decode_tuning import DecodeTuner
+from disagg_cluster.tune.decode_tuning import ContextTuning, DecodeTuner
 from disagg_cluster.tune.probed import SizeProbe
 from disagg_cluster.tune.traffic_guard import LiveEngineError
-from disagg_cluster.tune.tuning_text import decode_text
+from disagg_cluster.tune.tuning_text import decode_progress, decode_text
 from support.probed_engines import FakeEngine, affine
 
 PRICE = affine(0.01, 1e-4)
@@ -36,6 +36,35 @@ def test_an_engine_with_a_smaller_batch_limit_is_detected() -> None:
 
     assert prober(engine).probe(64, 256) == CrowdedBatch(16)
     assert engine.hung_up == 1
+
+
+class FullCache(FakeEngine):
+    """Room for 16 requests to begin, and to go on for 15: the last one to begin is preempted."""
+
+    written = 0
+
+    def complete(
+        self, prompts: Sequence[Prompt], max_tokens: int, deadline_seconds: float
+    ) -> Generator[WrittenToken]:
+        admitted = range(min(len(prompts), 16))
+        for step in range(max_tokens):
+            self.now += 0.01
+            for number in admitted if step == 0 or len(prompts) < 16 else admitted[:15]:
+                self.written += 1
+                yield WrittenToken(number, self.now, step + 1 == max_tokens)
+
+
+@pytest.mark.parametrize("batch", [64, 16])
+def test_a_cache_that_preempts_the_latest_request_is_full_and_not_waited_for(batch: int) -> None:
+    engine = FullCache(PRICE)
+
+    assert prober(engine).probe(batch, 2048) == CrowdedBatch(15)
+    # 80 tokens are waited for where none is preempted, 1,024 more would have been asked for.
+    assert engine.written < 15 * 2 * 81
+
+
+def test_a_batch_that_fits_beside_a_cache_that_preempts_is_timed() -> None:
+    assert isinstance(prober(FullCache(PRICE)).probe(15, 2048), SizeProbe)
 
 
 def test_requests_too_short_to_overlap_are_no_batch() -> None:
@@ -81,6 +110,14 @@ def test_steps_of_fewer_requests_are_not_those_of_a_batch_that_an_engine_ended_e
 
     assert isinstance(found, CrowdedBatch)
     assert found.is_cut
+
+
+def test_progress_says_how_long_probes_took_and_promises_nothing_of_larger_ones() -> None:
+    begun = ContextTuning(2048, 0.05, most_probes=14)
+
+    assert decode_progress(begun, 2.44) == (
+        "contexts of 2048: probe 0 of at most 14, 2.44 s each so far, batch 0-?"
+    )
 
 
 def test_waiting_for_running_requests_ends_with_an_error() -> None:
