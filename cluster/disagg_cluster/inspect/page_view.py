@@ -76,6 +76,7 @@ def _engines(samples: SamplesByName) -> Iterator[EngineView]:
     leaders = {labels.get("engine", ""): labels.get("leader", "") for labels, _ in followers}
     tls = {labels.get("engine", ""): labels for labels, _ in samples.get(_TLS, ())}
     how = {labels.get("engine", ""): labels for labels, _ in samples.get(_HOW, ())}
+    pseudo = {each.gpu for each in _devices(samples) if each.device == "cpu"}
     assigned: dict[str, list[Mapping[str, str]]] = {}
     for labels, _ in samples.get(_ASSIGNMENTS, ()):
         assigned.setdefault(labels.get("engine", ""), []).append(labels)
@@ -105,6 +106,7 @@ def _engines(samples: SamplesByName) -> Iterator[EngineView]:
             follows=leaders.get(name),
             verified=tls.get(name, {}).get("verified", ""),
             tls_fault=tls.get(name, {}).get("fault", ""),
+            on_cpu=any(row.get("gpu") in pseudo for row in rows),
         )
 
 

@@ -12,6 +12,7 @@ class EngineView:
 
     `follows` is the address of the leader where it is a follower; empty if it is unknown.
     `verified` is how it was verified where it speaks TLS, `tls_fault` the problem with that.
+    `on_cpu`: no GPU of it is read, and it is accounted as one device of its own.
     """
 
     engine: str
@@ -35,6 +36,7 @@ class EngineView:
     follows: str | None = None
     verified: str = ""
     tls_fault: str = ""
+    on_cpu: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,11 @@ class SourceSelection:
         method = choose_source(selection.method, received, now_ns)
         if method is not selection.method:
             before = f", no longer by {selection.method}" if selection.reporting else ""
-            _log.info("%s: measured by %s%s", candidate.engine, method, before)
+            unknown = method is Method.PAGE_CPU and candidate.pid is None
+            how = (
+                "not measured: its processes are not known" if unknown else f"measured by {method}"
+            )
+            _log.info("%s: %s%s", candidate.engine, how, before)
             selection.method = method
         selection.reporting = method in received
         # Each time: the account of an engine begins when it is first assigned.

@@ -112,6 +112,9 @@ _PLUGIN_IN_POD = (
 )
 
 
+_LET_SEE = "let the daemon read its GPUs, or see its processes (docs/attach.md)"
+
+
 def accuracy(engine: EngineView) -> Accuracy:
     """Return the accuracy of an engine's numbers, by how they are measured."""
     match engine.method:
@@ -145,6 +148,12 @@ def accuracy(engine: EngineView) -> Accuracy:
         case "role":
             text = f"inexact: all activity of its devices counts as {engine.role}"
             return _inexact(engine, text, gain=5)
+        case _ if engine.on_cpu:
+            text = (
+                "not measured: it reports no steps, no GPU of it is read, and its processes are "
+                "not known, or its page cannot be used"
+            )
+            return _inexact(engine, text, gain=6, otherwise=_LET_SEE)
         case _:
             text = "not measured: it reports neither steps nor a page that can be used"
             return _inexact(engine, text, gain=6)
@@ -181,14 +190,15 @@ def _by_step(engine: EngineView) -> Accuracy:
     return Accuracy(exact=True, text=measured)
 
 
-def _inexact(engine: EngineView, text: str, gain: int) -> Accuracy:
+def _inexact(engine: EngineView, text: str, gain: int, otherwise: str = "") -> Accuracy:
     # The plugin is for vLLM; other servers have to enable their own reports.
     steps = {
         "vllm": _PLUGIN_IN_POD if engine.pod else _PLUGIN,
         "dynamo": "switch its forward pass metrics on (DYN_FORWARDPASS_METRIC_PORT)",
         "sglang": "start it with --enable-forward-pass-metrics",
     }
-    return Accuracy(exact=False, text=text, step=steps.get(engine.kind, ""), gain=gain)
+    known = (steps.get(engine.kind, ""), otherwise)
+    return Accuracy(exact=False, text=text, step="; or ".join(filter(None, known)), gain=gain)
 
 
 def _error(engine: EngineView) -> str:

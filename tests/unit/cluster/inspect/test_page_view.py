@@ -26,6 +26,19 @@ def test_tls_verification_and_left_out_engines_are_parsed() -> None:
     ]
 
 
+def test_an_engine_that_is_accounted_on_the_cpu_is_told_from_one_with_gpus() -> None:
+    lines = (
+        b'disagg_gpu_info{gpu="GPU-a",device="nvidia0"} 1.0',
+        b'disagg_gpu_info{gpu="cpu-b",device="cpu"} 1.0',
+        b'disagg_gpu_assignment_info{engine="a",gpu="GPU-a"} 1.0',
+        b'disagg_gpu_assignment_info{engine="b",gpu="cpu-b"} 1.0',
+    )
+
+    page = read_node_page(PAGE + b"\n".join(lines) + b"\n")
+
+    assert [(e.engine, e.on_cpu) for e in page.engines] == [("a", False), ("b", True)]
+
+
 def test_without_these_series_no_engine_is_left_out() -> None:
     said = (b"disagg_left_out_engines", b"disagg_engine_tls_info")
     lines = GOLDEN.read_bytes().splitlines(keepends=True)

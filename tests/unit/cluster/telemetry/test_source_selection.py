@@ -143,6 +143,16 @@ def test_on_a_host_without_gpus_cpu_time_is_attributed() -> None:
     }
 
 
+def test_an_engine_without_gpus_and_known_processes_is_not_logged_as_measured(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node = Node(device="cpu", role=Role.DECODE)
+    with caplog.at_level("INFO"):
+        node.run(0, 20, pid=None)
+    assert node.account().method is Method.NONE
+    assert caplog.messages == ["e: not measured: its processes are not known"]
+
+
 @pytest.mark.parametrize(("role", "phase"), [(Role.PREFILL, "prefill"), (Role.DECODE, "decode")])
 def test_an_engine_without_steps_and_page_is_attributed_by_its_role(role: Role, phase: str) -> None:
     node = Node(role=role)

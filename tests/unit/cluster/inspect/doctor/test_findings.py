@@ -120,6 +120,16 @@ def test_failures_are_reported_with_a_remedy(facts: NodeFacts, word: str) -> Non
         (engine(method="page_cpu"), "CPU time", "plugin"),
         (engine(method="role"), "counts as decode", "plugin"),
         (engine(method="none"), "not measured", "plugin"),
+        (
+            engine(method="none", on_cpu=True),
+            "not measured: it reports no steps, no GPU of it is read",
+            "iteration-details; or let the daemon read its GPUs, or see its processes",
+        ),
+        (
+            engine(method="none", kind="trtllm", on_cpu=True),
+            "its processes are not known, or its page cannot be used",
+            "let the daemon read its GPUs",
+        ),
         (engine(method="engine_timers", kind="sglang"), "timers", ""),
         (engine(method="page", kind="sglang"), "inexact", "--enable-forward-pass-metrics"),
         (engine(method="page", kind="dynamo"), "inexact", "DYN_FORWARDPASS_METRIC_PORT"),
