@@ -52,6 +52,19 @@ class LocalDaemon:
         return ask(self.socket, request, patience_seconds)
 
 
+node_file_option = click.option(
+    "-c",
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    help="The daemon's node file, which names its run folder.",
+)
+run_dir_option = click.option(
+    "--run-dir",
+    type=click.Path(path_type=Path, readable=False),
+    help="The run folder of the daemon.",
+)
+
 _REMOTE = ("ca", "cert", "key", "token_file")
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -74,18 +87,8 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--address", metavar="HOST:PORT", help="A daemon on another host, over gRPC and TLS."
         ),
-        click.option(
-            "-c",
-            "--config",
-            "file",
-            type=click.Path(path_type=Path),
-            help="The daemon's node file, which names its run folder.",
-        ),
-        click.option(
-            "--run-dir",
-            type=click.Path(path_type=Path, readable=False),
-            help="The run folder of the daemon.",
-        ),
+        node_file_option,
+        run_dir_option,
     ):
         decorated = option(decorated)
     return decorated

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from disagg_cluster.cli.control import node_file_option, run_dir_option
 from disagg_cluster.host.run_dir.layout import RunFolder
 
 if TYPE_CHECKING:
@@ -17,18 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.option(
-    "-c",
-    "--config",
-    "file",
-    type=click.Path(path_type=Path),
-    help="The daemon's node file, which names its run folder.",
-)
-@click.option(
-    "--run-dir",
-    type=click.Path(path_type=Path, readable=False),
-    help="The run folder of the daemon.",
-)
+@node_file_option
+@run_dir_option
 @click.option("--workers", is_flag=True, help="Also end workers that outlived their daemon.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 def stop(file: Path | None, run_dir: Path | None, workers: bool, as_json: bool) -> None:

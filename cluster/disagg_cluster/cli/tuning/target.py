@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from disagg_cluster.cli.control import socket_of, worker_names
+from disagg_cluster.cli.control import (
+    run_dir_option,
+    socket_of,
+    worker_names,
+)
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.prometheus_access import access_of
 from disagg_exporter.errors import DisaggError
@@ -180,11 +184,7 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--live", is_flag=True, help="Probe it while it serves users, which slows them down."
         ),
-        click.option(
-            "--run-dir",
-            type=click.Path(path_type=Path, readable=False),
-            help="The run folder of the daemon.",
-        ),
+        run_dir_option,
         click.option(
             "-c",
             "--config",

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from disagg_cluster.cli.control import socket_of, worker_names
+from disagg_cluster.cli.control import (
+    node_file_option,
+    run_dir_option,
+    socket_of,
+    worker_names,
+)
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_exporter.errors import DisaggError
 
@@ -46,18 +51,8 @@ class NoSuchLogError(DisaggError):
 )
 @click.option("--probes", is_flag=True, help="Include the lines about our own probes.")
 @click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
-@click.option(
-    "-c",
-    "--config",
-    "file",
-    type=click.Path(path_type=Path),
-    help="The daemon's node file, which names its run folder.",
-)
-@click.option(
-    "--run-dir",
-    type=click.Path(path_type=Path, readable=False),
-    help="The run folder of the daemon.",
-)
+@node_file_option
+@run_dir_option
 def logs(
     worker: str,
     follow: bool,
