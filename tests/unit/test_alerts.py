@@ -15,6 +15,10 @@ from scripts.request_rules import request_rules
 from disagg_cluster.cli.main import main
 from disagg_cluster.planner.diagnose.verdict.values import Cause, RemedyKind
 from disagg_cluster.planner.diagnose.words.vocabulary import CAUSES as CAUSE_WORDS
+from disagg_exporter.devices.dcgm.device_source import DcgmDevices
+from disagg_exporter.devices.nvml.device_source import NvmlDevices
+from disagg_exporter.devices.simulated import SimDevices
+from disagg_exporter.devices.source import NoDevices
 from disagg_exporter.metrics.family import MetricType
 from disagg_exporter.metrics.table import FAMILIES
 from support.alert_rules import (
@@ -61,6 +65,17 @@ UNIT = re.compile(
 )
 FINER = {"node", "engine", "gpu", "gpu_name", "model_name", "engine_namespace", "role"}
 CULPRITS = {"cluster", "node", "worker", "engine", "gpu", "role", "model_name"}
+
+
+@pytest.mark.parametrize("source", [NvmlDevices, DcgmDevices, SimDevices, NoDevices])
+def test_every_source_of_devices_has_its_own_alert_and_not_that_of_other_collectors(
+    source: type,
+) -> None:
+    [own] = re.findall(r'collector=~"([^"]+)"', ALERT["DisaggDevicesUnreadable"]["expr"])
+    [not_others] = re.findall(r'collector!~"([^"]+)"', ALERT["DisaggCollectorFailing"]["expr"])
+
+    assert re.fullmatch(own, source.name)
+    assert re.fullmatch(not_others, source.name)
 
 
 @pytest.mark.parametrize("name", NAMES)

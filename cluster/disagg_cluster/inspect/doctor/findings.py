@@ -22,6 +22,10 @@ _LOST_BY = {
         "the GPUs cannot all be read: their activity, energy and memory are missing",
         "run nvidia-smi here; a GPU that fell off the bus comes back with a reset or a reboot",
     ),
+    "dcgm": (
+        "the GPUs cannot all be read from dcgm-exporter: their activity and energy are missing",
+        "let `dcgm.url` lead to this node's exporter, and see whether it answers",
+    ),
     "discovery:processes": (
         "not all engines' processes can be looked into: ports, arguments and GPUs may be missing",
         "run as root or as the engines' user, in a container with hostPID (docs/attach.md)",

@@ -70,6 +70,7 @@ def test_workers_left_by_a_daemon_are_listed_with_a_remedy() -> None:
         (replace(WELL, version=None), "nothing is counted"),
         (engine(gpus=()), "no time can be attributed to it"),
         (replace(WELL, collectors={"nvml": False}), "GPUs cannot all be read"),
+        (replace(WELL, collectors={"dcgm": False}), "GPUs cannot all be read from dcgm-exporter"),
         (replace(WELL, collectors={"discovery:processes": False}), "processes"),
         (replace(WELL, collectors={"discovery:pods": False}), "pods are not known whole"),
         (replace(WELL, collectors={"discovery:dynamo": False}), "registrations"),
