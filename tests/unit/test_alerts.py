@@ -67,6 +67,13 @@ FINER = {"node", "engine", "gpu", "gpu_name", "model_name", "engine_namespace", 
 CULPRITS = {"cluster", "node", "worker", "engine", "gpu", "role", "model_name"}
 
 
+def test_the_alert_on_unread_gpus_says_which_daemons_do_not_look_again() -> None:
+    """One that launches nothing looks every 15 s (`gpus_appeared`)."""
+    text = ALERT["DisaggGpusUnread"]["annotations"]["description"]
+
+    assert "if it launches workers, it looks for the driver again only when" in text
+
+
 @pytest.mark.parametrize("source", [NvmlDevices, DcgmDevices, SimDevices, NoDevices])
 def test_every_source_of_devices_has_its_own_alert_and_not_that_of_other_collectors(
     source: type,
