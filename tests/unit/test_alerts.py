@@ -74,6 +74,32 @@ def test_the_alert_on_unread_gpus_says_which_daemons_do_not_look_again() -> None
     assert "if it launches workers, it looks for the driver again only when" in text
 
 
+def test_the_runbook_of_failing_collectors_lists_every_part_of_the_daemon() -> None:
+    root = RUNBOOKS.parents[1]
+    sources = [
+        path.read_text(encoding="utf-8")
+        for package in ("exporter", "cluster")
+        for path in (root / package).rglob("*.py")
+        if "planner" not in path.parts
+    ]
+    named = {
+        name
+        for text in sources
+        for name in re.findall(r'COLLECTOR = "([^"]+)"|CollectorHealth\(\s*"([^"]+)"', text)
+        for name in filter(None, name)
+    }
+    page = (RUNBOOKS / "DisaggCollectorFailing.md").read_text(encoding="utf-8")
+
+    [others] = re.findall(r'collector!~"([^"]+)"', ALERT["DisaggCollectorFailing"]["expr"])
+
+    assert {"checkpoint", "control_token", "supervision"} <= named
+    assert {
+        name
+        for name in named
+        if not re.fullmatch(others, name) and f"`{name.partition(':')[0]}" not in page
+    } == set()
+
+
 @pytest.mark.parametrize("source", [NvmlDevices, DcgmDevices, SimDevices, NoDevices])
 def test_every_source_of_devices_has_its_own_alert_and_not_that_of_other_collectors(
     source: type,
