@@ -64,6 +64,20 @@ def test_every_row_of_a_dashboard_named_by_a_runbook_exists() -> None:
     assert named <= rows
 
 
+def test_every_variable_that_a_user_may_set_is_on_a_page() -> None:
+    sources = [*(ROOT / "exporter").rglob("*.py"), *(ROOT / "cluster").rglob("*.py")]
+    read = {
+        name
+        for path in sources
+        for name in re.findall(r'"(DISAGG_[A-Z_]+)"', path.read_text(encoding="utf-8"))
+    }
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
+
+    assert "DISAGG_STEPS_SOCKET" in read
+    # Set by the daemon, for its own workers.
+    assert {name for name in read if name not in pages} == {"DISAGG_NODE_WORKER"}
+
+
 def test_a_runbook_that_tells_to_drain_or_to_move_says_how() -> None:
     told = re.compile(r"[Dd]rain it\b|[Mm]ove an? (node|engine)|[Ss]top the worker")
     bare = [
