@@ -280,6 +280,18 @@ def test_a_wrong_command_line_is_bad_usage(args: tuple[str, ...], words: str) ->
     assert (code, words in err) == (2, True)
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    code, _, err = run("--prometheus", "http://127.0.0.1:9", "-o", "/proc/report.html")
+
+    assert code == 1
+    assert "cannot write /proc/report.html: " in err
+    assert "reading" not in err
+
+    file = tmp_path / "report.md"
+    run("--prometheus", "http://127.0.0.1:9", "-o", str(file))
+    assert not file.exists()
+
+
 @pytest.mark.browser
 def test_the_page_is_readable_in_light_and_dark_and_loads_nothing(url: str, tmp_path: Path) -> None:
     file = tmp_path / "report.html"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -69,6 +70,7 @@ def report(
       disagg-node report --since 7d -o report.html
       disagg-node report --since 36h --prometheus http://prometheus:9090 --gpu-hour-price 2.5
     """  # noqa: D301 # click looks for the character itself
+    from disagg_cluster.host.files.writable import check_writable
     from disagg_cluster.inspect.report.figures import GpuHourPrice, report_of
     from disagg_cluster.inspect.report.history import Reader
     from disagg_cluster.inspect.report.html import html
@@ -82,6 +84,9 @@ def report(
     if output is not None and not output.parent.is_dir():
         raise click.UsageError(f"{output.parent} is no folder")
     period = period_until(time.time(), parse_since(since))
+    if output is not None:
+        with _writing(output):
+            check_writable(output)
     access = access_of(url, headers, http_config)
     say = partial(click.echo, err=True)
     reader = Reader(access.url, cluster, access.headers, say, access.tls)
@@ -99,8 +104,14 @@ def report(
         return
     step = history.firing_step_seconds
     text = html(figures, step) if output.suffix == ".html" else markdown(figures)
-    try:
+    with _writing(output):
         output.write_text(text, encoding="utf-8")
+    click.echo(output)
+
+
+@contextmanager
+def _writing(output: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ReportError(f"cannot write {output}: {error.strerror}") from error
-    click.echo(output)

@@ -11,6 +11,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from disagg_cluster.host.files.writable import check_writable
 from disagg_exporter.errors import DisaggError
 
 if TYPE_CHECKING:
@@ -76,10 +77,7 @@ def note(axes: Axes, text: str) -> None:
 def check_picture(path: Path) -> None:
     """Raise `PlotError` if the file cannot be written; its present content is kept."""
     with _writing(path):
-        is_new = not path.exists()
-        path.open("ab").close()
-        if is_new:
-            path.unlink()
+        check_writable(path)
 
 
 def save(figure: Figure, path: Path) -> None:
