@@ -9,7 +9,7 @@ from disagg_exporter.model.counted import agreeing, counted
 
 ABSENT = "-"
 COVERAGE_HEADS = ("GPU time", "GPU-hours", "Share")
-_LEAST_HOURS = 0.001
+_LEAST = 0.001
 
 REASONS = {
     "no_engine": "no engine on the GPU",
@@ -44,7 +44,7 @@ def almost(ratio: float) -> str:
 
 def hours(value: float) -> str:
     """Return GPU-hours, with as many digits as are meaningful."""
-    return _digits(value, 1) if value == 0 or abs(value) >= _LEAST_HOURS else "below 0.001"
+    return _at_least(value, 1)
 
 
 def amount(value: float | None, currency: str | None) -> str:
@@ -66,7 +66,7 @@ def count(value: float | None) -> str:
 
 def energy(kilowatt_hours: float | None) -> str:
     """Return energy in kWh."""
-    return ABSENT if kilowatt_hours is None else _digits(kilowatt_hours, 2)
+    return ABSENT if kilowatt_hours is None else _at_least(kilowatt_hours, 2)
 
 
 def span(seconds: float) -> str:
@@ -226,6 +226,10 @@ def _incident(row: Incident) -> tuple[str, ...]:
     end = "still firing" if row.open_end else utc(row.end_seconds)
     length = ("over " if row.open_start or row.open_end else "") + span(row.length_seconds)
     return (row.severity or ABSENT, row.alert, row.whose or ABSENT, start, end, length)
+
+
+def _at_least(value: float, decimals: int) -> str:
+    return _digits(value, decimals) if value == 0 or abs(value) >= _LEAST else "below 0.001"
 
 
 def _digits(value: float, decimals: int) -> str:

@@ -103,6 +103,14 @@ def test_hours_have_meaningful_digits_only(value: float, text: str) -> None:
     assert wording.hours(value) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0, "0"), (1.8e-8, "below 0.001"), (0.084, "0.084"), (12.345, "12.35")],
+)
+def test_energy_is_never_written_with_an_exponent(value: float | None, text: str) -> None:
+    assert wording.energy(value) == text
+
+
 def test_the_markdown_is_a_whole_report() -> None:
     text = markdown(report())
 
