@@ -106,7 +106,8 @@ def _restarted(change: Change, node: NodeOverview, now_ns: int) -> ControlReply:
             return reply(ReplyOutcome.TIMEOUT, text, f"disagg-node explain {name}")
         return reply(ReplyOutcome.PROGRESS, "ready, waits until the router sends it requests")
     if is_new and worker.state is WorkerState.FAILED:
-        return reply(ReplyOutcome.FAILED, f"failed, {worker.reason}", "look at its log")
+        way_out = f"disagg-node logs {name} shows what it printed"
+        return reply(ReplyOutcome.FAILED, f"failed, {worker.reason}", way_out)
     if now_ns >= change.deadline_ns:
         seconds = (change.deadline_ns - change.begun_ns) / 1e9
         text = f"{_stage(worker, is_new)}, not ready within {seconds:g} s; it goes on"

@@ -84,11 +84,14 @@ def daemon(facts: NodeFacts) -> Iterator[Diagnosis]:
             gain=9,
         )
         if facts.left_workers:
-            yield Diagnosis(
-                Level.WRONG,
-                f"{', '.join(facts.left_workers)} go on without the daemon that launched them: "
-                "they are not restarted; the next daemon of their node file adopts them",
+            said = agreeing(
+                len(facts.left_workers),
+                "goes on without the daemon that launched it: it is not restarted; the next daemon "
+                "of its node file adopts it",
+                "go on without the daemon that launched them: they are not restarted; the next "
+                "daemon of their node file adopts them",
             )
+            yield Diagnosis(Level.WRONG, f"{', '.join(facts.left_workers)} {said}")
     else:
         yield Diagnosis(Level.FINE, f"disagg-node {facts.version} answers at {facts.url}")
     if facts.simulated:

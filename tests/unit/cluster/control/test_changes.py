@@ -206,6 +206,16 @@ def test_a_cancelled_or_failed_restart_is_reported_as_failed_with_the_reason() -
         assert words in ended.text
 
 
+def test_the_way_out_of_a_failed_restart_names_the_command_that_shows_the_log() -> None:
+    asked = Asked()
+    asked.ask("1", RestartWorker("a"))
+
+    ended = asked.see(replace(ANEW, state=WorkerState.FAILED, reason="given up"))
+
+    assert ended is not None
+    assert ended.way_out == "disagg-node logs a shows what it printed"
+
+
 def test_a_restart_whose_worker_crashes_goes_on_and_reports_the_reason() -> None:
     asked = Asked()
     asked.ask("1", RestartWorker("a"))

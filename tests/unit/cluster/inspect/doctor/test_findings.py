@@ -64,6 +64,14 @@ def test_workers_left_by_a_daemon_are_listed_with_a_remedy() -> None:
     assert step.step == "start the daemon: disagg-node start -c node.yaml"
 
 
+def test_one_worker_left_by_a_daemon_is_told_of_in_the_singular() -> None:
+    facts = NodeFacts("http://here", left_workers=("decode-0",))
+
+    assert "decode-0 goes on without the daemon that launched it: it is not restarted" in "\n".join(
+        finding.what for finding in examine(facts)
+    )
+
+
 @pytest.mark.parametrize(
     ("facts", "word"),
     [
