@@ -20,8 +20,9 @@ _PASSING_Z, _RAISED_Z = 6.0, 4.0
 # Weight, in blocks, of the spread of all blocks as a prior while few precede the onset.
 PRIOR_BLOCKS = 3.0
 # A scrape between the two counts moves requests to the next block, with their waits at engines: a
-# wait above so many times those is no such artefact.
-_OF_ENGINES = 2.0
+# wait above so many times those is no such artefact, nor is one that no block beside it lacks, up
+# to this part.
+_OF_ENGINES, _LACKING = 2.0, 0.25
 # A queue has passed once less than this part of it is left.
 _GONE = 0.25
 LEAST_NOISE_SECONDS = 0.02
@@ -241,9 +242,11 @@ def _raised(router: Floats, near: Floats, noise_seconds: float) -> np.ndarray:
     """The blocks whose waits are too long for an artefact of scrapes at different times."""
     known = np.nan_to_num(router)
     high = known > _RAISED_Z * noise_seconds
-    # What a scrape adds to one block is missing in the next.
+    # What a scrape adds to one block is missing in the next; outside the window that is not known.
+    around = np.pad(known, 1, constant_values=-np.inf)
+    is_whole = np.minimum(around[:-2], around[2:]) > -_LACKING * known
     beside = np.roll(np.pad(high, 1), 1)[1:-1] | np.roll(np.pad(high, 1), -1)[1:-1]
-    return np.asarray(high & (beside | (known > _OF_ENGINES * near)))
+    return np.asarray(high & (beside | is_whole | (known > _OF_ENGINES * near)))
 
 
 def _mean_since(view: ModelView, since: int) -> float:

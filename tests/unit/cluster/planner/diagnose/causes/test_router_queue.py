@@ -8,10 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from disagg_cluster.planner.capacity.targets import Targets
-from disagg_cluster.planner.diagnose.causes.router_queue import bins_late, router_waits
+from disagg_cluster.planner.diagnose.causes.router_queue import (
+    FrontWait,
+    bins_late,
+    passing_queue,
+    router_waits,
+)
 from disagg_cluster.planner.diagnose.evidence.engine_changes import engine_changes
 from disagg_cluster.planner.diagnose.evidence.fleet import read_fleet
-from disagg_cluster.planner.diagnose.evidence.model_view import model_views
+from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, model_views
 from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
 from support.diagnosed_lines import DECODE, PREFILL, named
 from support.diagnosis_windows import BEGIN_SECONDS, Line, WindowMaker
@@ -22,16 +27,17 @@ ENGINE = "disagg_engine_time_to_first_token_seconds"
 FRONT = "disagg_request_time_to_first_token_seconds"
 
 
+def told(name: str, gains: np.ndarray, times: np.ndarray) -> dict[str, tuple[ScrapedSeries]]:
+    window = WindowMaker(front_seconds=(0.0, 0.0)).make([Line("m0", "mixed")])
+    (old,) = window.families[name]
+    return {name: (ScrapedSeries(old.labels, times, np.cumsum(gains)),)}
+
+
 def burst(shown: int, front_seconds: float = 0.0, late_seconds: float = 0.0) -> SeriesWindow:
     """Requests delayed by a giant prompt, and a frontend that reports them some bins later."""
     window = WindowMaker(front_seconds=(0.0, 0.0)).make([Line("m0", "mixed")])
     waits = np.full(len(TIMES), 0.4)
     waits[-5:-1] = (13.0, 9.0, 4.0, 1.0)
-
-    def told(name: str, gains: np.ndarray, times: np.ndarray) -> dict[str, tuple[ScrapedSeries]]:
-        (old,) = window.families[name]
-        return {name: (ScrapedSeries(old.labels, times, np.cumsum(gains)),)}
-
     counts, seconds = (
         np.roll(gains, shown) for gains in (COUNTS, COUNTS * (waits + front_seconds))
     )
@@ -45,13 +51,35 @@ def burst(shown: int, front_seconds: float = 0.0, late_seconds: float = 0.0) -> 
     return SeriesWindow(BEGIN_SECONDS, float(TIMES[-1]), families)
 
 
-def waits_before(window: SeriesWindow) -> np.ndarray:
+def view_of(window: SeriesWindow) -> ModelView:
     fleet = read_fleet(window)
     assert fleet is not None
     (view,) = model_views(engine_changes(fleet), Targets(2.0, 0.05))
-    found = router_waits(view)
+    return view
+
+
+def waits_before(window: SeriesWindow) -> np.ndarray:
+    found = router_waits(view_of(window))
     assert found is not None
     return found[1:]
+
+
+def queue_of(*block_seconds: float) -> FrontWait | None:
+    """A queue before the engines, by the waits there in the last blocks of two scrapes."""
+    window, waits = burst(0), np.zeros(len(TIMES))
+    waits[-2 * len(block_seconds) :] = np.repeat(block_seconds, 2)
+    counts = np.full(len(TIMES), 20.0)
+    families = {
+        **window.families,
+        **told(f"{ENGINE}_count", counts, TIMES),
+        **told(f"{ENGINE}_sum", counts * 2.0, TIMES),
+        **told(f"{FRONT}_count", counts, TIMES),
+        **told(f"{FRONT}_sum", counts * (2.0 + waits), TIMES),
+    }
+    view = view_of(SeriesWindow(BEGIN_SECONDS, float(TIMES[-1]), families))
+    router = router_waits(view)
+    assert router is not None
+    return passing_queue(view, router)
 
 
 def test_a_wait_before_the_engines_is_not_said_to_be_the_next_pools() -> None:
@@ -83,3 +111,12 @@ def test_unrelated_counts_give_no_lag() -> None:
 
     assert bins_late(COUNTS, others) == 0
     assert bins_late(np.full(9, 3.0), np.full(9, 3.0)) == 0
+
+
+def test_a_queue_of_one_block_is_real_if_no_block_beside_it_lacks_its_waits() -> None:
+    assert queue_of(0.0, 0.9, 0.0, 0.0) is not None
+
+
+@pytest.mark.parametrize("block_seconds", [(-0.4, 0.9, 0.0, 0.0), (0.0, 0.9, -0.4), (0.0, 0.9)])
+def test_a_wait_of_one_block_may_be_missing_beside_it(block_seconds: tuple[float, ...]) -> None:
+    assert queue_of(*block_seconds) is None
