@@ -13,6 +13,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspi
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_AFTER, LEAST_BEFORE
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
 from disagg_exporter.model import Role
 
@@ -68,9 +69,9 @@ def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[
 def _is_surging(view: ModelView, rows: Rows) -> bool:
     """Whether arrivals are in a short burst, which passes."""
     arrived = np.nansum(view.blocks("arrivals", rows), axis=0)
-    if len(arrived) < 2 * _BURST_BLOCKS:
+    if len(arrived) < LEAST_BEFORE + LEAST_AFTER:
         return False
-    usual = float(np.median(arrived[:-_BURST_BLOCKS]))
+    usual = float(np.median(arrived[: max(len(arrived) - _BURST_BLOCKS, LEAST_BEFORE)]))
     return bool(
         arrived[-2:].mean() > _BURST * usual and arrived[-_BURST_BLOCKS:].min() <= _BURST * usual
     )

@@ -322,6 +322,13 @@ def test_a_burst_at_decode_is_ignored_but_a_lowered_request_limit_is_found() -> 
     assert who(found) == (Cause.DECODE_BACK_PRESSURE, [])
 
 
+def test_a_burst_at_decode_is_ignored_in_the_first_minutes_too() -> None:
+    burst = {"requests": 6.0, "transfers": 6.0, "waiting": 9.0, "wait_seconds": 4.0}
+    passing = [replace(each, then={**burst, "running": 256.0}) for each in DECODE]
+
+    assert named(*PREFILL, *passing, seconds=195.0, onset_seconds=135.0) == ()
+
+
 def test_a_slightly_longer_wait_suffices_for_steps_that_always_reach_their_limit() -> None:
     cut = {"step_tokens": 250.0, "step_limit": 256.0, "token_seconds": 2.4e-4}
     long = replace(PREFILL[0], wait_seconds=0.9)
