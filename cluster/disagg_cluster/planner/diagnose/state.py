@@ -101,7 +101,11 @@ def settled(
             StandingFinding(model, finding, rounds, wait_seconds(finding), is_disputed=is_disputed)
         )
     believed = [each for each in remembered if each.rounds >= _BELIEVED]
-    for gone in (each for each in known if each not in continued.values()):
+    weak = [finding for finding, strength in observed if strength <= 0]
+    rest = [each for each in known if each not in continued.values()]
+    suspected = _continued(weak, [each for each in rest if not each.is_past])
+    remembered += [_as_suspected(each, weak[number]) for number, each in suspected.items()]
+    for gone in (each for each in rest if each not in suspected.values()):
         kept = _kept(
             gone,
             wait_seconds(gone.finding),
@@ -120,7 +124,7 @@ def settled(
     unconfirmed = [each for each in remembered if each.rounds < _BELIEVED and not each.missed]
     return Settled(
         tuple(_with_doubt(each, unconfirmed) for each in _ordered(shown)),
-        _suspects(shown, remembered, [finding for finding, strength in observed if strength <= 0]),
+        _suspects(shown, remembered, weak),
         tuple(remembered),
     )
 
@@ -154,6 +158,13 @@ def _kept(
         # A barely significant finding is so in about two rounds of three.
         return replace(gone, missed=1)
     return None
+
+
+def _as_suspected(before: StandingFinding, now: BottleneckFinding) -> StandingFinding:
+    """A finding that is only suspected in this round, which does not count, at its present cost."""
+    if now.engines != before.finding.engines:
+        return before
+    return replace(before, finding=replace(now, since_seconds=before.finding.since_seconds))
 
 
 def _continued(

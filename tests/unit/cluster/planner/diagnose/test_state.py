@@ -110,3 +110,21 @@ def test_a_finding_that_ended_is_believed_at_once_when_it_returns_soon() -> None
 
         assert [bool(each.findings) for each in found[:5]] == [True, True, True, False, False]
         assert bool(found[-1].findings) is returns
+
+
+def test_a_finding_continues_while_it_is_suspected_only() -> None:
+    seen, suspected = [(finding("d1"), SURE)], [(finding("d1", cost=0.6), 0.0)]
+
+    found = rounds(seen, *[suspected] * 9, wait_seconds=0.0)
+
+    assert [named(each) for each in found] == [[["d1"]]] * 10
+    assert found[-1].findings[0].ttft_cost_seconds == 0.6
+    assert found[-1].suspects == ()
+
+
+def test_a_round_that_only_suspects_a_finding_neither_counts_nor_begins_anew() -> None:
+    weak, suspected, likely = ([(finding("d1"), z)] for z in (WEAK, 0.0, LIKELY))
+
+    assert [named(each) for each in rounds(weak, suspected, likely)] == [[], [], [["d1"]]]
+    assert [named(each) for each in rounds(weak, suspected, suspected)] == [[], [], []]
+    assert [each.engine for each in rounds(weak, suspected)[-1].suspects[0].engines] == ["d1"]
