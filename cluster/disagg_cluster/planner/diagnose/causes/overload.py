@@ -1,11 +1,14 @@
-"""Whether a whole pool of engines is overloaded."""
+"""Whether a whole pool of engines is overloaded, or one by more than its share of requests."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from disagg_cluster.planner.diagnose.causes.suspicion import Adverse
+from disagg_cluster.planner.diagnose.causes.suspicion import LIKELY_Z, SURE_WAIT_Z, Adverse
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
+from disagg_cluster.planner.diagnose.evidence.prompt_lengths import larger_share_z
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
 
@@ -18,6 +21,10 @@ _MOST_IDLE = 0.25
 # has grown, half of it is enough.
 _LEAST_OF_TARGET, _LEAST_GROWN = 1.0, 0.5
 _LEAST_LOAD, _LOAD_Z = 1.1, 4.0
+# A larger share of the requests than a fair one by this factor. Without some queue, or being busy
+# to this part, it delays none.
+LEAST_SHARE = 1.25
+_LEAST_GROWN_SHARE, _BUSY_BY_SHARE, _QUEUED_BY_SHARE = 1.1, 0.5, 0.5
 # Where an engine is gone, the others are overloaded once they are busy to this part and requests
 # wait longer than before by this part of the target: why is known.
 _BUSY_ALONE, _LEAST_LONGER = 0.85, 0.1
@@ -127,3 +134,47 @@ def more_arrivals(view: ModelView, rows: Rows) -> Adverse:
         np.where(whole > 0, float(shift.z[0]), 0.0),
         np.full(len(rows), int(shift.onset[0]), dtype=np.intp),
     )
+
+
+def share_that_delays(view: ModelView, rows: Rows, share: Adverse, wait_z: Floats) -> Adverse:
+    """`share` where it is larger than a fair one and the engine has no idle time.
+
+    `wait_z` is the significance of longer waits at each engine.
+    """
+    above = np.nan_to_num(view.changed("share", rows).shift.after) >= np.log(LEAST_SHARE)
+    above &= _has_work(view, rows)
+    # A significant wait at an engine with a larger share is likely due to it.
+    likely = (wait_z >= SURE_WAIT_Z) & (share.size > 0)
+    return replace(
+        share,
+        size=np.where(above, share.size, 0.0),
+        z=np.where(likely, np.maximum(share.z, LIKELY_Z), share.z),
+    )
+
+
+def larger_since(view: ModelView, rows: Rows, onset: Rows) -> Adverse:
+    """By how much each engine has a larger share of the requests since a block than before.
+
+    Beside a fair share among the engines that are alive. By all counts, which are less noisy than
+    shares of blocks. 0 where it is no larger than a fair one, or delays none.
+    """
+    alive = view.blocks("alive", rows)
+    arrived = np.where(alive, np.nan_to_num(view.blocks("arrivals", rows)), 0.0)
+    fair = arrived.sum(axis=0) / np.maximum(alive.sum(axis=0), 1)
+    is_since = np.arange(arrived.shape[1]) >= onset[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        since, before = (
+            np.log((arrived * chosen).sum(axis=1) / (fair * chosen).sum(axis=1))
+            for chosen in (is_since, ~is_since)
+        )
+        grown = since - before
+        is_larger = (since >= np.log(LEAST_SHARE)) & (grown >= np.log(_LEAST_GROWN_SHARE))
+    is_larger &= np.isfinite(grown) & _has_work(view, rows)
+    z = larger_share_z(arrived, np.zeros(len(rows), dtype=np.intp), onset)
+    return Adverse(np.where(is_larger, grown, 0.0), np.where(is_larger, z, 0.0), onset)
+
+
+def _has_work(view: ModelView, rows: Rows) -> np.ndarray:
+    """Engines with hardly idle time: others make no request wait, however large their share."""
+    is_busy = busy_ratio(view, rows) >= _BUSY_BY_SHARE
+    return np.asarray(is_busy | (view.recent("waiting", rows) >= _QUEUED_BY_SHARE))

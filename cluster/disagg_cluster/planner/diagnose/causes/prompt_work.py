@@ -20,9 +20,11 @@ from disagg_cluster.planner.diagnose.causes.giant_prompts import (
 )
 from disagg_cluster.planner.diagnose.causes.mixed_steps import level_since
 from disagg_cluster.planner.diagnose.causes.overload import (
-    busy_ratio,
+    LEAST_SHARE,
     has_only_queue,
+    larger_since,
     more_arrivals,
+    share_that_delays,
 )
 from disagg_cluster.planner.diagnose.causes.suspicion import (
     LIKELY_Z,
@@ -53,15 +55,15 @@ _LEAST: dict[str, tuple[float, float | None]] = {
     "host_gap": (1.05, 1.15),
     "computed_share": (1.1, 1.3),
     "prompt_length": (1.3, 1.4),
-    "share": (1.25, 1.35),
+    "share": (LEAST_SHARE, 1.35),
 }
 # The engine's own model is used once it covers so many blocks.
 _COVERED_BLOCKS = 6
 _SLOW_FOR_LONG, _SLOW_WITH_PEERS, _FOR_LONG_Z = 1.2, 1.35, 6.0
 _SLOW_BESIDE_GIANTS = 1.4
 _GAP_FOR_LONG, _MIXED_APART = 1.25, 1.25
-_BUSY, _LEAST_QUEUE = 0.5, 0.5
-_LEFT_Z = 1.5
+# What is left to explain a wait needs less evidence.
+_LEFT_Z, _LEFT_WAIT_Z, _LEFT_SHARE_Z = 1.5, 6.0, 2.0
 _JAMMED = 0.5  # an engine that serves less of its arrivals has hardly counted their prompts yet
 
 
@@ -134,7 +136,7 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
     length = _or(found["prompt_length"], use, beside)
     found["prompt_length"] = _gathered(view, waits, length)
     found["slowness"] = own_or_fitted_slowness(view, waits, found["slowness"])
-    found["share"] = _share(view, waits, found["share"])
+    found["share"] = share_that_delays(view, rows, found["share"], waits.z)
     found["host_gap"] = _long_gap(view, rows, found["host_gap"])
     found["prompt_spread"] = wider_lengths(view, rows, since_z)
     is_longer = found["prompt_length"].size > 0
@@ -145,6 +147,7 @@ def _grown(view: ModelView, waits: Waits, since_z: Floats | None) -> PromptWork:
         )
     found["load"] = more_arrivals(view, rows)
     found["prompt_length"] = explained_by_lengths(view, waits, found)
+    found["share"] = explained_by_share(view, waits, found)
     return PromptWork(found, is_longer)
 
 
@@ -200,6 +203,21 @@ def explained_by_lengths(view: ModelView, waits: Waits, found: dict[str, Adverse
     return Adverse(size, z, onset)
 
 
+def explained_by_share(view: ModelView, waits: Waits, found: dict[str, Adverse]) -> Adverse:
+    """The growth of shares, also where it is all that is left to explain a sure wait.
+
+    The wait tells since when the share is larger, so that no onset is chosen.
+    """
+    left = (waits.z >= _LEFT_WAIT_Z) & (waits.excess > 0)
+    for each in found.values():
+        left &= each.size <= 0
+    if not left.any():
+        return found["share"]
+    larger = larger_since(view, waits.rows, waits.onset)
+    left &= larger.z >= _LEFT_SHARE_Z
+    return _or(found["share"], left, replace(larger, z=np.maximum(larger.z, LIKELY_Z)))
+
+
 def _counts_apart(view: ModelView, rows: Rows) -> Floats | None:
     """Number of prompts by length, engine and block; None for a single engine or if unknown."""
     if len(rows) < 2 or not len(view.changes.fleet.prompts.tokens):
@@ -211,20 +229,6 @@ def _lengths_at(view: ModelView, waits: Waits, counts: Floats, row: int) -> Leng
     tokens, count = (view.blocks(name, waits.rows) for name in ("prompt_tokens", "first_tokens"))
     lengths = view.changes.fleet.prompts.tokens
     return lengths_at(lengths, counts, (tokens, count), row, int(waits.onset[row]))
-
-
-def _share(view: ModelView, waits: Waits, share: Adverse) -> Adverse:
-    rows = waits.rows
-    above = np.nan_to_num(view.changed("share", rows).shift.after) >= np.log(_LEAST["share"][0])
-    # An engine with idle time makes no request wait, even with a large share of them.
-    above &= (busy_ratio(view, rows) >= _BUSY) | (view.recent("waiting", rows) >= _LEAST_QUEUE)
-    # A significant wait at an engine with a larger share is likely due to it.
-    likely = (waits.z >= SURE_WAIT_Z) & (share.size > 0)
-    return replace(
-        share,
-        size=np.where(above, share.size, 0.0),
-        z=np.where(likely, np.maximum(share.z, LIKELY_Z), share.z),
-    )
 
 
 def own_or_fitted_slowness(view: ModelView, waits: Waits, fitted: Adverse) -> Adverse:
