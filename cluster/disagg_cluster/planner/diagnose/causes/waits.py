@@ -8,7 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.giant_prompts import giants
-from disagg_cluster.planner.diagnose.causes.overload import has_room_beside, lost_block
+from disagg_cluster.planner.diagnose.causes.overload import (
+    LEAST_SHARE,
+    has_room_beside,
+    lost_block,
+)
 from disagg_cluster.planner.diagnose.causes.suspicion import SURE_WAIT_Z, own_or_joint_z
 from disagg_cluster.planner.diagnose.evidence.engine_changes import Changed
 from disagg_cluster.planner.diagnose.evidence.known import known_sum
@@ -86,6 +90,8 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     if giant_z >= _GIANTS_Z:
         # They go to any engine now and then: waits are long in some blocks only.
         limited = np.minimum(limited, giant_onset)
+    # So they are at an engine with more than its share: its queue comes and goes.
+    limited = np.minimum(limited, _favoured_since(view, rows))
     # The others do the work of an engine that is gone from that block on.
     limited = np.minimum(limited, lost_block(view, rows))
     hinted = np.where(limited < blocks, limited, hinted)
@@ -189,6 +195,17 @@ def _hinted_onsets(view: ModelView, rows: Rows) -> Rows:
             # A small change at every engine is jointly significant.
             onset = np.where(onset < blocks, onset, shift.onset)
     return onset
+
+
+def _favoured_since(view: ModelView, rows: Rows) -> Rows:
+    """The block since which an engine has surely been given more than its share of the requests.
+
+    The number of blocks for the others.
+    """
+    given = view.changed("share", rows)
+    surely = own_or_joint_z(given) >= _SURE_Z
+    surely &= np.minimum(given.shift.change, given.shift.after) >= np.log(LEAST_SHARE)
+    return np.where(surely, given.shift.onset, given.levels.shape[1]).astype(np.intp)
 
 
 def _highest_before(levels: Floats, onset: Rows) -> Floats:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from disagg_cluster.planner.diagnose.diagnose import diagnose
 from disagg_cluster.planner.diagnose.verdict.values import Cause
-from support.diagnosed_lines import DECODE, PREFILL, named
-from support.diagnosis_windows import Line
+from support.diagnosed_lines import DECODE, PREFILL, TARGETS, named
+from support.diagnosis_windows import Line, WindowMaker
 
 
 def favoured(*requests: tuple[float, float], wait_seconds: float = 1.6) -> list[Line]:
@@ -32,3 +35,19 @@ def test_a_slightly_larger_share_explains_a_sure_wait_that_nothing_else_explains
 
 def test_a_fair_share_explains_no_wait() -> None:
     assert causes(favoured((2.0, 2.3), (2.0, 1.9), (2.0, 1.9))) == []
+
+
+def test_queues_that_come_and_go_at_an_engine_with_more_than_its_share_count_together() -> None:
+    lines = favoured((2.0, 3.6), (2.0, 1.2), (2.0, 1.2), wait_seconds=2.4)
+    window = WindowMaker().make(lines)
+    for series in window.of("disagg_engine_prefill_time_to_first_token_seconds_sum"):
+        if series.labels["engine"] == "p0":
+            # There is no queue in the last minute.
+            gained = np.diff(series.values, prepend=0.0)
+            gained[-4:] = gained[:-12].mean()
+            series.values[:] = np.cumsum(gained)
+
+    (diagnosis,), _ = diagnose(window, TARGETS)
+    (found,) = diagnosis.findings
+
+    assert (found.cause, [key.engine for key in found.engines]) == (Cause.ROUTING, ["p0"])
