@@ -25,6 +25,9 @@ _LEAST_LOAD, _LOAD_Z = 1.1, 4.0
 # to this part, it delays none.
 LEAST_SHARE = 1.25
 _LEAST_GROWN_SHARE, _BUSY_BY_SHARE, _QUEUED_BY_SHARE = 1.1, 0.5, 0.5
+# More requests pile up at a pool if the number in flight has grown in each of so many blocks, by
+# this part of those that arrived, to so many times what the load explains.
+_PILING_BLOCKS, _LEAST_LEFT_OVER, _BEYOND_LOAD = 2, 0.1, 1.5
 # Where an engine is gone, the others are overloaded once they are busy to this part and requests
 # wait longer than before by this part of the target: why is known.
 _BUSY_ALONE, _LEAST_LONGER = 0.85, 0.1
@@ -60,6 +63,28 @@ def is_overloaded(view: ModelView, rows: Rows, wait_seconds: Floats, *, has_grow
     target, part = view.targets.ttft_seconds, _LEAST_GROWN if has_grown else _LEAST_OF_TARGET
     is_late = not np.isfinite(target) or now >= part * target
     return bool(is_late and saturated.mean() >= 1 - _MOST_IDLE)
+
+
+def is_piling_up(view: ModelView, rows: Rows, load: Adverse) -> bool:
+    """Whether more requests arrive at a pool than leave it, since its load has grown.
+
+    With more load more requests are in flight (Little 1961), but not ever more, nor more than in
+    proportion: then each stays longer, and a queue is only a question of time.
+    """
+    arrived = np.nansum(view.blocks("arrivals", rows), axis=0)
+    in_flight = np.nansum(view.blocks("running", rows), axis=0)
+    in_flight += np.nansum(view.blocks("waiting", rows), axis=0)
+    onset = int(load.onset[0]) if len(rows) else 0
+    if not (load.size > 0).any() or not 0 < onset <= len(in_flight) - _PILING_BLOCKS:
+        return False
+    recent = in_flight[-_PILING_BLOCKS - 1 :]
+    left_over = (recent[-1] - recent[0]) / max(float(arrived[-_PILING_BLOCKS:].sum()), 1.0)
+    in_proportion = float(np.exp(load.size[0]) * np.median(in_flight[:onset]))
+    return bool(
+        (np.diff(recent) > 0).all()
+        and left_over >= _LEAST_LEFT_OVER
+        and recent[-1] >= _BEYOND_LOAD * in_proportion
+    )
 
 
 def is_short_of_lost(view: ModelView, rows: Rows, longer_seconds: Floats) -> bool:

@@ -13,6 +13,7 @@ from disagg_cluster.planner.diagnose.causes.kv_room import kv_full
 from disagg_cluster.planner.diagnose.causes.overload import (
     is_gone,
     is_overloaded,
+    is_piling_up,
     is_short_of_lost,
     is_starting,
 )
@@ -207,7 +208,7 @@ def _demand(
     load = work.by_factor["load"]
     has_grown = bool((load.size > 0).any() or gone)
     is_short = bool(gone) and is_short_of_lost(view, waits.rows, waits.excess * waits.weights)
-    if not is_short and not is_overloaded(
+    if not (is_short or is_piling_up(view, waits.rows, load)) and not is_overloaded(
         view, waits.rows, waits.now * waits.weights, has_grown=has_grown
     ):
         return
