@@ -14,7 +14,12 @@ from disagg_cluster.planner.diagnose.causes.overload import busy_ratio, has_only
 from disagg_cluster.planner.diagnose.causes.prompt_side import prompt_suspicions
 from disagg_cluster.planner.diagnose.causes.router_queue import router_waits
 from disagg_cluster.planner.diagnose.causes.suspicion import Suspicion
-from disagg_cluster.planner.diagnose.causes.waits import Waits, least_cost_seconds, waits_of
+from disagg_cluster.planner.diagnose.causes.waits import (
+    SUSPECTED_PART,
+    Waits,
+    least_cost_seconds,
+    waits_of,
+)
 from disagg_cluster.planner.diagnose.evidence.known import known_mean
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
@@ -37,8 +42,6 @@ from disagg_exporter.model import Role
 
 # What causes this significant cost is counted by former shares of requests where those were larger.
 _SURE = 8.0
-# Causes that cost at least this part of the least cost are suspects.
-_SUSPECTED = 0.5
 # That these happen may be sure. What they cost follows from waits: very long prompts come by
 # chance, and requests that go to one engine wait less at the others.
 _COST_FROM_WAITS = frozenset({Cause.GIANTS, Cause.ROUTING})
@@ -148,7 +151,7 @@ def _findings(
         usual_weights = np.maximum(weights, _weights_before(view, each.onset_block))
         sure = each.strength >= _SURE and each.cause not in _COST_FROM_WAITS
         at_stake = float((cost * usual_weights).sum()) if sure else total
-        if at_stake < _SUSPECTED * least:
+        if at_stake < SUSPECTED_PART * least:
             continue
         # Causes that cost less are suspects, and all are in a short window. What a change costs
         # that engines report is about to grow.

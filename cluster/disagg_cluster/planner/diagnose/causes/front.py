@@ -15,7 +15,7 @@ from disagg_cluster.planner.diagnose.causes.router_queue import (
     router_waits,
 )
 from disagg_cluster.planner.diagnose.causes.suspicion import ActionAdvice, Suspicion
-from disagg_cluster.planner.diagnose.causes.waits import least_cost_seconds
+from disagg_cluster.planner.diagnose.causes.waits import SUSPECTED_PART, least_cost_seconds
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, shift_of
@@ -56,7 +56,10 @@ def front_suspicions(view: ModelView) -> Iterator[Suspicion]:
     if router is None or not np.isfinite(router[-2:]).any():
         return
     found = _standing_wait(router) or passing_queue(view, router)
-    if found is None or found.seconds < max(least_cost_seconds(view, found.usual), _LEAST_SECONDS):
+    if found is None:
+        return
+    least_seconds = SUSPECTED_PART * least_cost_seconds(view, found.usual)
+    if found.seconds < max(least_seconds, _LEAST_SECONDS):
         return
     is_floor = _is_floor(view, found) if found.is_floor is None else found.is_floor
     is_new, strength = is_floor is None, found.z

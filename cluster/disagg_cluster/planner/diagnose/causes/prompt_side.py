@@ -8,7 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.batch_limits import batch_limits
-from disagg_cluster.planner.diagnose.causes.giant_prompts import few_or_long
+from disagg_cluster.planner.diagnose.causes.giant_prompts import (
+    PERHAPS_GIANTS_Z,
+    few_or_long,
+    giants,
+)
 from disagg_cluster.planner.diagnose.causes.kv_room import kv_full
 from disagg_cluster.planner.diagnose.causes.overload import (
     is_gone,
@@ -28,7 +32,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
     suspicion_at,
     with_alternative,
 )
-from disagg_cluster.planner.diagnose.causes.waits import Waits, mean_wait
+from disagg_cluster.planner.diagnose.causes.waits import Waits, favoured_since, mean_wait
 from disagg_cluster.planner.diagnose.causes.work_factors import (
     WORK_FACTORS,
     WorkFactor,
@@ -47,6 +51,8 @@ _SAME_WAY = 0.4
 _LEAST_ALIKE, _SURE_Z = 0.6, 6.0
 # Strength of an overloaded pool; that an engine is gone is certain.
 _OVERLOAD_Z = 6.0
+# Significance of a larger share that may explain waits.
+_PERHAPS_SHARE_Z = 3.0
 
 
 def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
@@ -54,9 +60,51 @@ def prompt_suspicions(view: ModelView, waits: Waits) -> list[Suspicion]:
 
     A factor that explains a wait but may be chance is included with strength 0.
     """
-    rows = waits.rows
-    if not len(rows):
+    if not len(waits.rows):
         return []
+    return _of_present_waits(view, waits) or list(_seldom_waits(view, waits))
+
+
+def _seldom_waits(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
+    """What makes requests wait now and then, though not just now, and may be chance.
+
+    Very long prompts, and a larger share of the requests at an engine.
+    """
+    rows = waits.rows
+    blocks = view.blocks("arrivals", rows).shape[1]
+    z, onset = giants(view, rows)
+    if z >= PERHAPS_GIANTS_Z:
+        since = np.full(len(rows), onset, dtype=np.intp)
+        text = "a few prompts were far longer than all others, and requests wait longer since"
+        yield _suspect(view, waits, since, Cause.GIANTS, text)
+    since = favoured_since(view, rows, _PERHAPS_SHARE_Z)
+    if (since < blocks).any():
+        text = "it seems to be given more than its share of the requests, which wait longer since"
+        yield _suspect(view, waits, since, Cause.ROUTING, text)
+
+
+def _suspect(view: ModelView, waits: Waits, since: Rows, cause: Cause, text: str) -> Suspicion:
+    """A suspect at the engines with a block since which requests wait longer."""
+    rows, blocks = waits.rows, view.blocks("arrivals", waits.rows).shape[1]
+    before, after = (mean_wait(view, rows, since, is_after=each) for each in (False, True))
+    longer = np.nan_to_num(np.maximum(after - before, 0.0))
+    (factor,) = (each for each in WORK_FACTORS if each.cause is cause)
+    return suspicion_at(
+        view,
+        rows,
+        np.flatnonzero(since < blocks),
+        longer,
+        cause=cause,
+        strength=0.0,
+        onset_block=int(since.min()),
+        evidence=(Evidence(factor.name, float(np.max(after - before)), 0.0, "s", text),),
+        advice=ActionAdvice(factor.remedy),
+    )
+
+
+def _of_present_waits(view: ModelView, waits: Waits) -> list[Suspicion]:
+    """Causes of what requests wait longer now."""
+    rows = waits.rows
     limits = (*batch_limits(view, waits), *kv_full(view, waits))
     if not limits and is_calm(view, waits):
         return []

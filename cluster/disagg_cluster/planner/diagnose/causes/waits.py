@@ -48,6 +48,8 @@ _WAVES = 12
 # The least cost that counts: this part of the target, or of the wait without it.
 LEAST_COST_OF_TARGET = 0.05
 _LEAST_COST_OF_WAIT = 0.25
+SUSPECTED_PART = 0.5
+"""Causes that cost at least this part of the least cost are suspects."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +93,7 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
         # They go to any engine now and then: waits are long in some blocks only.
         limited = np.minimum(limited, giant_onset)
     # So they are at an engine with more than its share: its queue comes and goes.
-    limited = np.minimum(limited, _favoured_since(view, rows))
+    limited = np.minimum(limited, favoured_since(view, rows, _SURE_Z))
     # The others do the work of an engine that is gone from that block on.
     limited = np.minimum(limited, lost_block(view, rows))
     hinted = np.where(limited < blocks, limited, hinted)
@@ -197,13 +199,13 @@ def _hinted_onsets(view: ModelView, rows: Rows) -> Rows:
     return onset
 
 
-def _favoured_since(view: ModelView, rows: Rows) -> Rows:
-    """The block since which an engine has surely been given more than its share of the requests.
+def favoured_since(view: ModelView, rows: Rows, least_z: float) -> Rows:
+    """The block since which an engine has been given more than its share of the requests.
 
-    The number of blocks for the others.
+    The number of blocks for the others, and where it is less significant than `least_z`.
     """
     given = view.changed("share", rows)
-    surely = own_or_joint_z(given) >= _SURE_Z
+    surely = own_or_joint_z(given) >= least_z
     surely &= np.minimum(given.shift.change, given.shift.after) >= np.log(LEAST_SHARE)
     return np.where(surely, given.shift.onset, given.levels.shape[1]).astype(np.intp)
 
