@@ -21,10 +21,13 @@ _LEAST_WAITING = 1.0
 _FEW_SLOTS, _OF_FEW, _OF_MANY, _FILLED = 8, 0.6, 0.9, 0.97
 # Room is reserved for outputs if fewer than half of the engines where requests wait are full.
 _MOST_WITH_ROOM = 0.5
+# If requests wait for reserved room at more than this part of a pool, all of it reserves.
+_MOST_RESERVING = 0.5
 # Waits at an engine are about as long as at others if they are this part of theirs.
 _AS_LONG = 0.5
-# So many times the usual requests are a burst, unless it has lasted so many blocks.
-_BURST, _BURST_BLOCKS = 1.25, 4
+# So many times the usual requests are a burst, if it is beyond chance by so many standard errors
+# (Poisson), and unless it has lasted so many blocks.
+_BURST, _BURST_Z, _BURST_BLOCKS = 1.25, 2.0, 4
 
 
 def decode_suspicions(view: ModelView, waits: Waits, before: Waits) -> Iterator[Suspicion]:
@@ -72,8 +75,10 @@ def _is_surging(view: ModelView, rows: Rows) -> bool:
     if len(arrived) < LEAST_BEFORE + LEAST_AFTER:
         return False
     usual = float(np.median(arrived[: max(len(arrived) - _BURST_BLOCKS, LEAST_BEFORE)]))
+    by_chance = _BURST_Z * np.sqrt(usual / LEAST_AFTER)
     return bool(
-        arrived[-2:].mean() > _BURST * usual and arrived[-_BURST_BLOCKS:].min() <= _BURST * usual
+        arrived[-LEAST_AFTER:].mean() > max(_BURST * usual, usual + by_chance)
+        and arrived[-_BURST_BLOCKS:].min() <= _BURST * usual
     )
 
 
@@ -103,6 +108,9 @@ def _no_room(
     worst = numbers[np.argmax(waiting[numbers])]
     taken = _is_taken(view, rows, usage, running) | preempted
     is_reserved = bool(taken[numbers].mean() < _MOST_WITH_ROOM)
+    if is_reserved and len(numbers) > _MOST_RESERVING * len(rows):
+        # The others reserve as much, though their queues come and go.
+        numbers = np.arange(len(rows))
     is_all = len(rows) > 1 and len(numbers) == len(rows)
     if is_reserved:
         cause = Cause.PREALLOCATION

@@ -337,3 +337,26 @@ def test_a_slightly_longer_wait_suffices_for_steps_that_always_reach_their_limit
     assert named(long, *PREFILL[1:], *DECODE, noise=0.6, seed=3) == ()
     (found,) = named(small, *PREFILL[1:], *DECODE, noise=0.6, seed=3)
     assert who(found) == (Cause.UNDERFILLED, ["p0"])
+
+
+def test_a_burst_at_decode_must_be_beyond_chance() -> None:
+    then = {"requests": 0.2, "transfers": 0.2, "waiting": 9.0, "wait_seconds": 40.0}
+    decode = [replace(each, requests=0.15, transfers=0.15, then=then) for each in DECODE]
+
+    (found,) = named(*PREFILL, *decode, onset_seconds=555.0)
+
+    assert who(found) == (Cause.PREALLOCATION, [])
+
+
+def test_a_pool_of_which_most_engines_reserve_room_is_named_as_a_whole() -> None:
+    decode = [replace(DECODE[0], name=f"d{number}") for number in range(4)]
+    reserving = {"waiting": 4.0, "wait_seconds": 3.0}
+
+    def found(count: int) -> tuple[Cause, list[str]]:
+        (one,) = named(
+            *PREFILL, *(replace(each, then=reserving) for each in decode[:count]), *decode[count:]
+        )
+        return who(one)
+
+    assert found(3) == (Cause.PREALLOCATION, [])
+    assert found(2) == (Cause.PREALLOCATION, ["d0", "d1"])
