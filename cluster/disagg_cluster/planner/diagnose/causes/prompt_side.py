@@ -11,7 +11,6 @@ from disagg_cluster.planner.diagnose.causes.batch_limits import batch_limits
 from disagg_cluster.planner.diagnose.causes.giant_prompts import (
     PERHAPS_GIANTS_Z,
     few_or_long,
-    giants,
 )
 from disagg_cluster.planner.diagnose.causes.kv_room import kv_full
 from disagg_cluster.planner.diagnose.causes.overload import (
@@ -72,7 +71,7 @@ def _seldom_waits(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     """
     rows = waits.rows
     blocks = view.blocks("arrivals", rows).shape[1]
-    z, onset = giants(view, rows)
+    z, onset = waits.giants
     if z >= PERHAPS_GIANTS_Z:
         since = np.full(len(rows), onset, dtype=np.intp)
         text = "a few prompts were far longer than all others, and requests wait longer since"

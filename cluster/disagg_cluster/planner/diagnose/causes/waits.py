@@ -57,7 +57,8 @@ class Waits:
     """Mean waits for the first token by engine, in seconds.
 
     `now` is observed and includes the queue; `usual` is the baseline, of before or of peers.
-    `weights` are the shares of requests. `z` is the significance of the difference.
+    `weights` are the shares of requests. `z` is the significance of the difference. `giants` is
+    that of more frequent very long prompts over all of them, and the block since which.
     """
 
     rows: Rows
@@ -66,6 +67,7 @@ class Waits:
     weights: Floats
     z: Floats
     onset: Rows
+    giants: tuple[float, int]
 
     @property
     def excess(self) -> Floats:
@@ -130,7 +132,7 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
     total = counts.sum()
     weights = counts / total if total > 0 else np.full(len(rows), 1 / max(len(rows), 1))
     onset = np.where(longer, since, blocks).astype(np.intp)
-    return Waits(rows, now, usual, weights, z, onset)
+    return Waits(rows, now, usual, weights, z, onset, (giant_z, giant_onset))
 
 
 def _longer(
