@@ -17,13 +17,18 @@ from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
-from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
+from disagg_cluster.planner.diagnose.verdict.values import (
+    Alternative,
+    Cause,
+    Evidence,
+    RemedyKind,
+)
 from disagg_cluster.planner.history.load_series import quotient
 from disagg_exporter.model import Role
 
 _LEAST_WAITING = 1.0
 # Steps of at least this part of their limit count as full.
-_AT_LIMIT = 0.6
+_AT_LIMIT, _FULL_STEPS = 0.6, 0.9
 # A limit is too small below this part of the knee; or, without a known knee, if it was this much
 # larger before or is at peers, or is below any knee that we know of.
 _OF_KNEE, _SMALLER, _NO_KNEE_TOKENS = 0.8, 1.4, 512
@@ -107,6 +112,17 @@ def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
             ),
             of_slots if is_slots else cost,
         )
+
+
+def full_steps(view: ModelView, rows: Rows) -> Alternative | None:
+    """The alternative for busy engines whose steps are all full while their knee is not known."""
+    limit = view.latest("step_limit_tokens", rows)
+    with np.errstate(invalid="ignore"):
+        is_full = view.recent_over("step_tokens", "steps", rows) >= _FULL_STEPS * limit
+    if not (is_full & np.isnan(view.latest("knee_tokens", rows))).all():
+        return None
+    text = "all steps are full, and no metric shows whether larger ones would be faster"
+    return Alternative(Cause.UNDERFILLED, text)
 
 
 def _longer_than_peers(view: ModelView, waits: Waits) -> Floats:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from disagg_cluster.planner.diagnose.causes.batch_limits import batch_limits
+from disagg_cluster.planner.diagnose.causes.batch_limits import batch_limits, full_steps
 from disagg_cluster.planner.diagnose.causes.giant_prompts import (
     PERHAPS_GIANTS_Z,
     few_or_long,
@@ -282,6 +282,7 @@ def _demand(
         int(np.min(np.where(load.size > 0, load.onset, waits.onset))),
         (Evidence("load", grown, 1.0, "ratio", text),),
         ActionAdvice(RemedyKind.NONE if starting else RemedyKind.MOVE_WORKER),
+        None if has_grown else full_steps(view, waits.rows),
     )
 
 

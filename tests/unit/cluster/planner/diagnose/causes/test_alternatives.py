@@ -173,3 +173,22 @@ def test_a_cause_not_yet_confirmed_is_the_alternative_of_the_standing_finding() 
 
     assert [(each.cause, other_cause(each)) for each in held] == [(slow.cause, Cause.KV_FULL)]
     assert [(each.cause, other_cause(each)) for each in gone] == [(Cause.KV_FULL, None)]
+
+
+@pytest.mark.parametrize(
+    ("step_limit", "knee_tokens", "other"),
+    [(2000.0, None, Cause.UNDERFILLED), (2000.0, 800.0, None), (8192.0, None, None)],
+    ids=["full", "known_knee", "not_full"],
+)
+def test_a_pool_always_overloaded_with_full_steps_of_unknown_knee_may_be_underfilled(
+    step_limit: float, knee_tokens: float | None, other: Cause | None
+) -> None:
+    busy = [
+        replace(line, requests=2.6, token_seconds=1.8e-4, waiting=9.0, wait_seconds=5.0)
+        for line in PREFILL
+    ]
+    lines = [replace(each, step_limit=step_limit, knee_tokens=knee_tokens) for each in busy]
+
+    (found,) = told(WindowMaker().make([*lines, *DECODE]))
+
+    assert (found.cause, other_cause(found)) == (Cause.DEMAND, other)
