@@ -70,25 +70,30 @@ def _seldom_waits(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     Very long prompts, and a larger share of the requests at an engine.
     """
     rows = waits.rows
-    blocks = view.blocks("arrivals", rows).shape[1]
     z, onset = waits.giants
     if z >= PERHAPS_GIANTS_Z:
         since = np.full(len(rows), onset, dtype=np.intp)
-        text = "a few prompts were far longer than all others, and requests wait longer since"
-        yield _suspect(view, waits, since, Cause.GIANTS, text)
+        text = "a few prompts were far longer than all others"
+        yield from _suspects(view, waits, since, Cause.GIANTS, text)
     since = favoured_since(view, rows, _PERHAPS_SHARE_Z)
-    if (since < blocks).any():
-        text = "it seems to be given more than its share of the requests, which wait longer since"
-        yield _suspect(view, waits, since, Cause.ROUTING, text)
+    text = "it may be given more than its share of the requests"
+    yield from _suspects(view, waits, since, Cause.ROUTING, text)
 
 
-def _suspect(view: ModelView, waits: Waits, since: Rows, cause: Cause, text: str) -> Suspicion:
-    """A suspect at the engines with a block since which requests wait longer."""
+def _suspects(
+    view: ModelView, waits: Waits, since: Rows, cause: Cause, text: str
+) -> Iterator[Suspicion]:
+    """A suspect at the engines that have a block since which requests wait longer, if any does."""
     rows, blocks = waits.rows, view.blocks("arrivals", waits.rows).shape[1]
     before, after = (mean_wait(view, rows, since, is_after=each) for each in (False, True))
-    longer = np.nan_to_num(np.maximum(after - before, 0.0))
+    longer = np.where(since < blocks, np.nan_to_num(np.maximum(after - before, 0.0)), 0.0)
+    if not (longer > 0).any():
+        return
+    worst = int(longer.argmax())
+    then, now = float(before[worst]), float(after[worst])
+    text += f", and requests wait {now:.3g} s since, {then:.3g} s before"
     (factor,) = (each for each in WORK_FACTORS if each.cause is cause)
-    return suspicion_at(
+    yield suspicion_at(
         view,
         rows,
         np.flatnonzero(since < blocks),
@@ -96,7 +101,7 @@ def _suspect(view: ModelView, waits: Waits, since: Rows, cause: Cause, text: str
         cause=cause,
         strength=0.0,
         onset_block=int(since.min()),
-        evidence=(Evidence(factor.name, float(np.max(after - before)), 0.0, "s", text),),
+        evidence=(Evidence("first_token_seconds", now, then, "s", text),),
         advice=ActionAdvice(factor.remedy),
     )
 
