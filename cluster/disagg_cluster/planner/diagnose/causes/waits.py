@@ -232,11 +232,15 @@ def mean_wait(view: ModelView, rows: Rows, onset: Rows, *, is_after: bool) -> Fl
 
 
 def _drain_seconds(view: ModelView, rows: Rows) -> Floats:
-    """Time to serve the present queue at the rate of the last blocks."""
+    """Time to serve the present queue at the rate of the last blocks; at most its age.
+
+    A rate of hardly any first tokens is too uncertain for a time that nobody has waited yet.
+    """
     waiting = view.recent("waiting", rows)
     served = view.recent("first_tokens", rows) / view.block_seconds
     least = 0.5 / view.block_seconds
-    return np.nan_to_num(waiting) / np.maximum(np.nan_to_num(served), least)
+    drain = np.nan_to_num(waiting) / np.maximum(np.nan_to_num(served), least)
+    return np.minimum(drain, view.queued_seconds(rows))
 
 
 def least_cost_seconds(view: ModelView, usual_seconds: float) -> float:

@@ -93,6 +93,15 @@ class ModelView:
         known = [row[np.isfinite(row)] for row in values]
         return np.array([row[number] if len(row) else np.nan for row in known], float)
 
+    def queued_seconds(self, rows: Rows) -> Floats:
+        """Time since each queue was last seen empty, or since it is observed: none waits longer."""
+        waiting = self.changes.fleet.readings.of("waiting")[self.fleet_rows[rows]]
+        is_unseen = np.isfinite(waiting).cumsum(axis=1) == 0
+        numbers = np.arange(waiting.shape[1])
+        last_empty = np.where((waiting < 1) | is_unseen, numbers, -1).max(axis=1)
+        scrapes = len(numbers) - 1 - last_empty
+        return np.asarray(scrapes * self.changes.fleet.grid.step_seconds)
+
     def limit_onset(self, rows: Rows) -> Rows:
         """The block in which a limit of each engine was changed; the number of blocks if none was.
 
