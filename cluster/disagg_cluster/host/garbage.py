@@ -1,4 +1,4 @@
-"""When Python collects cyclic garbage: never while modules are loaded, and rarely in a daemon."""
+"""When Python collects cyclic garbage: rarely in a daemon, never while modules or JSON are read."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ def uncollected() -> Iterator[None]:
     """Disable collection until the block ends, or until `rarely_collected`.
 
     Objects of modules are permanent: scanning them repeatedly was a tenth of a daemon's start.
+    JSON of others may be nested down to the recursion limit: whatever a collection finalized there
+    would fail, as finalizers have no stack left.
     """
     gc.disable()
     try:
         yield
     finally:
+        # Not as it was before: another thread's block may have begun and ended meanwhile.
         gc.enable()
 
 

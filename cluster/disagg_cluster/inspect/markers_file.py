@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 from disagg_cluster.config.problems import Finding, config_error, nearest
+from disagg_cluster.host.garbage import uncollected
 from disagg_exporter.roles.evidence.types import Markers, Peers
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -61,7 +62,8 @@ def _parsed(data: bytes, source: str) -> object:
     line = None
     try:
         if len(data) <= MAX_BYTES:
-            return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
+            with uncollected():
+                return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
         why = f"longer than {MAX_BYTES} bytes"
     except UnicodeDecodeError:
         why = "not UTF-8"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from socket import AF_INET, AF_INET6
 from typing import TYPE_CHECKING
 
+from disagg_cluster.host.garbage import uncollected
 from disagg_cluster.host.tcp_listeners import Owner, listening_inodes, owner_of, session_members
 from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.telemetry.pages.engine_tls import client_for
@@ -253,7 +254,8 @@ def _model_fault(target: ProbeTarget, models: ProbeResponse, ours: bool) -> Prob
 def _served(body: bytes) -> tuple[str, ...]:
     """Return the names on a models page; none if it is not one."""
     try:
-        page = json.loads(body)
+        with uncollected():
+            page = json.loads(body)
     except (ValueError, RecursionError):
         return ()
     models = page.get("data") if isinstance(page, dict) else None

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from disagg_cluster.cli.main import main
+from support.collected import is_collected_in_json
 
 
 def explain(text: str | bytes, *options: str) -> tuple[int, str, str]:
@@ -121,6 +122,11 @@ def test_an_input_that_is_no_markers_object_is_refused_with_the_reason(
 
     assert (code, out) == (2, "")
     assert err.startswith(words)
+
+
+def test_nothing_is_finalized_at_the_depth_of_a_hostile_input() -> None:
+    """What has no stack left fails there, and is printed by Python as ignored."""
+    assert not is_collected_in_json(lambda: explain("[" * 100_000))
 
 
 def test_an_input_that_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from disagg_cluster.control.wire import (
 )
 from disagg_cluster.lifecycle.state import WorkerState
 from disagg_exporter.model import Role
+from support.collected import is_collected_in_json
 
 IDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=64)
 NAMES = st.text(
@@ -40,6 +41,7 @@ NAMES = st.text(
     min_size=1,
     max_size=40,
 )
+
 VERBS = st.one_of(
     st.builds(PauseWorkers, st.none() | NAMES),
     st.builds(ResumeWorkers, st.none() | NAMES),
@@ -178,6 +180,14 @@ def test_hostile_lines_are_refused(line: bytes) -> None:
         decode_request(line)
     with pytest.raises(WireError):
         decode_reply(line)
+
+
+def test_nothing_is_finalized_at_the_depth_of_a_hostile_line() -> None:
+    def read() -> None:
+        with pytest.raises(WireError):
+            decode_request(b"[" * 50_000)
+
+    assert not is_collected_in_json(read)
 
 
 @pytest.mark.parametrize("text", ["x\nERROR forged", "x\x1b[2J", "x\u2028y", "k" * 50_000])

@@ -38,6 +38,7 @@ from disagg_cluster.supervisor.process.child_process import ChildProcess, start
 from disagg_exporter.http.tls_errors import Trust
 from support.certificates import authority, server_context, write_files
 from support.children import PYTHON, SERVER, free_port, wait_readable
+from support.collected import is_collected_in_json
 from support.listening import listening
 from support.page_server import NoPage, page_server
 
@@ -100,6 +101,12 @@ def test_an_invalid_models_page_names_no_model(body: bytes) -> None:
     result = judge(replace(WELL, models=ProbeResponse(200, body)))
 
     assert result.why == "the server on port 8100 serves no model, not tiny"
+
+
+def test_nothing_is_finalized_at_the_depth_of_a_hostile_models_page() -> None:
+    page = ProbeResponse(200, b"[" * 100_000)
+
+    assert not is_collected_in_json(lambda: judge(replace(WELL, models=page)))
 
 
 @pytest.mark.parametrize("owner", [Owner.UNKNOWN, Owner.NOBODY])
