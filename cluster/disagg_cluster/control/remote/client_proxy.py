@@ -13,7 +13,7 @@ import contextlib
 import logging
 import socket
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 from disagg_cluster.control.refusal import RefusalReason
@@ -152,8 +152,8 @@ class ClientProxy:
             )
             calls = CallCount()
             try:
-                inner = await self._to_server(connection)
-                asked_last = await _pass_between((reader, writer), inner, calls)
+                with await self._to_server(connection) as inner:
+                    asked_last = await _pass_between((reader, writer), inner, calls)
             finally:
                 timeout.cancel()
         finally:
@@ -162,16 +162,16 @@ class ClientProxy:
         if why := _unanswered(connection, calls.begun, asked_last=asked_last):
             raise RejectedError(RefusalReason.NOT_UNDERSTOOD, why)
 
-    async def _to_server(self, connection: ClientConnection) -> Streams:
+    async def _to_server(self, connection: ClientConnection) -> socket.socket:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             link.setblocking(False)
             link.bind(str(self._connections.path(connection)))
             await asyncio.get_running_loop().sock_connect(link, self._inner)
-            return await asyncio.open_unix_connection(sock=link)
         except BaseException:
             link.close()
             raise
+        return link
 
     def _time_out(self, connection: ClientConnection, writer: asyncio.StreamWriter) -> None:
         if not connection.trusted:
@@ -199,33 +199,38 @@ def _unanswered(connection: ClientConnection, begun: int, *, asked_last: bool) -
     return "" if asked_last or connection.calls else "it sent no request that could be understood"
 
 
-async def _pass_between(outer: Streams, inner: Streams, calls: CallCount) -> bool:
+async def _pass_between(outer: Streams, inner: socket.socket, calls: CallCount) -> bool:
     """Forward both directions until one ends; returns whether the outer one ended first.
 
     Counts the calls that the outer end begins.
     """
-    up = asyncio.create_task(_pass_on(outer[0], inner[1], calls.feed))
-    down = asyncio.create_task(_pass_on(inner[0], outer[1]))
+    up = asyncio.create_task(_pass_up(outer[0], inner, calls))
+    down = asyncio.create_task(_pass_down(inner, outer[1]))
     try:
         ended, _ = await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
         # It also ends once the server closes what it writes to.
-        return up in ended and (up.exception() is None or outer[0].exception() is not None)
+        is_outer = up in ended and (up.exception() is None or outer[0].exception() is not None)
+        if not is_outer:
+            # What the server answered before it closed is passed on all the same.
+            await asyncio.wait((down,))
+        return is_outer
     finally:
         up.cancel()
         down.cancel()
-        inner[1].transport.abort()
         for ended_by in await asyncio.gather(up, down, return_exceptions=True):
             if isinstance(ended_by, BaseException):
                 # A reader keeps its error, whose frames keep the reader, as in `authentication`.
                 traceback.clear_frames(ended_by.__traceback__)
 
 
-async def _pass_on(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    observe: Callable[[bytes], None] = lambda _piece: None,
-) -> None:
+async def _pass_up(reader: asyncio.StreamReader, server: socket.socket, calls: CallCount) -> None:
     while piece := await reader.read(_PIECE_BYTES):
-        observe(piece)
+        calls.feed(piece)
+        await asyncio.get_running_loop().sock_sendall(server, piece)
+
+
+async def _pass_down(server: socket.socket, writer: asyncio.StreamWriter) -> None:
+    # Not by a stream, which forgets what it has received once something cannot be sent.
+    while piece := await asyncio.get_running_loop().sock_recv(server, _PIECE_BYTES):
         writer.write(piece)
         await writer.drain()

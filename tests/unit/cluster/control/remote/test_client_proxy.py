@@ -3,12 +3,15 @@
 import asyncio
 import contextlib
 import datetime
+import fcntl
 import gc
 import logging
 import re
 import socket
 import ssl
+import sys
 import tempfile
+import termios
 from asyncio.sslproto import SSLProtocol
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -25,10 +28,12 @@ from disagg_cluster.control.client import new_request
 from disagg_cluster.control.messages import DaemonStatus, PauseWorkers, WatchStatus
 from disagg_cluster.control.remote import authentication, client_proxy
 from disagg_cluster.control.remote.authentication import local_authentication, weakness
+from disagg_cluster.control.remote.client_proxy import ClientProxy
 from disagg_cluster.control.remote.coding import METHODS, encode_call
 from disagg_cluster.control.remote.connections import ClientConnections
 from disagg_cluster.control.remote.token_file import TokenFile
 from disagg_exporter.http.server.authentication import OPEN, Access
+from disagg_exporter.steps.local_sockets import listening_socket
 from support.certificates import authority, client_context, server_context
 from support.grpc_control import LOG, TOKEN, Served, client
 
@@ -433,3 +438,43 @@ def test_the_listener_sends_nothing_before_the_handshake(folder: Path) -> None:
                 link.recv(1)
 
     played(served, story)
+
+
+def test_an_answer_is_passed_on_though_the_server_takes_nothing_more(tmp_path: Path) -> None:
+    """A server that ends answers its calls first, while clients still acknowledge what they got."""
+    inner, near = tmp_path / "inner", tmp_path / "near"
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        with (
+            listening_socket(inner, kind=socket.SOCK_STREAM) as server,
+            listening_socket(near, kind=socket.SOCK_STREAM) as listener,
+            socket.socket(socket.AF_UNIX) as link,
+        ):
+            server.setblocking(False)
+            link.setblocking(False)
+            proxy = ClientProxy(
+                listener,
+                str(inner),
+                local_authentication(),
+                ClientConnections(tmp_path),
+                lambda _outcome, _reason: None,
+                LOG,
+            )
+            async with proxy.open():
+                await loop.sock_connect(link, str(near))
+                answering, _ = await loop.sock_accept(server)
+                with answering:
+                    answering.shutdown(socket.SHUT_RD)
+                    link.send(b"acknowledged")
+                    await until(lambda: not unread_bytes(link))
+                    answering.send(b"the end")
+                assert await loop.sock_recv(link, 100) == b"the end"
+                assert await loop.sock_recv(link, 100) == b""
+
+    asyncio.run(story())
+
+
+def unread_bytes(link: socket.socket) -> int:
+    """How much of what was sent the other end has not received (SIOCOUTQ)."""
+    return int.from_bytes(fcntl.ioctl(link, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
