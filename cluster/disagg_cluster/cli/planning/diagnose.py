@@ -103,7 +103,7 @@ def diagnose_models(
     from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
     from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
     from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
-    from disagg_cluster.planner.diagnose.reading.series_queries import SeriesQueries
+    from disagg_cluster.planner.diagnose.reading.series_queries import NoSeriesError, SeriesQueries
     from disagg_cluster.planner.diagnose.words.diagnosis_text import diagnoses_text
     from disagg_cluster.planner.diagnose.words.ttft_bars import plain
     from disagg_cluster.planner.outlook.horizons import duration
@@ -130,6 +130,8 @@ def diagnose_models(
             try:
                 with named_prometheus():
                     found = rolling.diagnose(now_seconds)
+            except NoSeriesError as error:
+                raise NoSeriesError(f"{access.url}: {error}") from error
             finally:
                 progress.end()
             selected = _selected(found, model, access.url)

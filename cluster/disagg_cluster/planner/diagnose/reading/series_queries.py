@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from disagg_cluster.planner.history.history_queries import SampleSource, range_of
+from disagg_cluster.planner.history.history_queries import SampleSource, clusters, range_of
+from disagg_cluster.planner.history.range_reader import RangeQueries
 from disagg_cluster.prometheus.prometheus_api import PrometheusError, Samples
 
 MOST_SERIES = 500_000
@@ -21,18 +22,8 @@ _LEAST_SECONDS = 10.0
 _COUNTED_ROUNDS = 40
 
 
-class SampleQueries(Protocol):
-    """The methods needed of a Prometheus client."""
-
-    def query_range(
-        self,
-        expr: str,
-        start_seconds: float,
-        end_seconds: float,
-        step_seconds: float,
-        deadline_seconds: float = 60.0,
-    ) -> list[Samples]:
-        """Evaluate an expression at each step."""
+class SampleQueries(RangeQueries, Protocol):
+    """Interface of a Prometheus client that also returns samples as they were scraped."""
 
     def query_samples(
         self, selector: str, at_seconds: float, deadline_seconds: float = 60.0
@@ -102,17 +93,22 @@ class SeriesQueries:
 
     def _counted(self, begin_seconds: float, end_seconds: float) -> Mapping[str, int]:
         """Number of series of each family, the larger of the span's middle and end."""
-        expr = f"count by (__name__) ({self._selector(self.families)})"
         step = max((end_seconds - begin_seconds) / 2, 1.0)
+        ends = begin_seconds + step, end_seconds, step, self.deadline_seconds
+        expr = f"count by (__name__) ({self._selector(self.families)})"
         found = {
             each.labels.get("__name__", ""): max(round(value) for _, value in each.values)
-            for each in self.prometheus.query_range(
-                expr, begin_seconds + step, end_seconds, step, self.deadline_seconds
-            )
+            for each in self.prometheus.query_range(expr, *ends)
             if each.values
         }
         if not found:
             of = "" if self.cluster is None else f" of a cluster {self.cluster!r}"
+            there = self.prometheus.query_range(clusters(), *ends) if of else ()
+            known = sorted(repr(each.labels.get("cluster", "")) for each in there)
+            if known and repr(self.cluster) not in known:
+                raise NoSeriesError(
+                    f"there is no cluster {self.cluster!r}, only {', '.join(known)}"
+                )
             raise NoSeriesError(
                 f"no series{of} of disagg-node are there in that time: Prometheus must scrape the "
                 "nodes themselves (docs/prometheus.md); recorded series do not tell engines apart"

@@ -138,7 +138,7 @@ def test_the_planner_file_sets_the_prometheus_address_and_the_cluster(tmp_path: 
 
     assert code == 1
     assert 'cluster="east"' in asked[0]
-    assert "no series of a cluster 'east' of disagg-node are there" in err
+    assert f"{url}: no series of a cluster 'east' of disagg-node are there" in err
 
 
 @contextmanager

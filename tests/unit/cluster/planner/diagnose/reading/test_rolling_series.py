@@ -26,19 +26,26 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass
 class Server:
-    """Serves samples of series up to `now`, in answers of at most `most` samples."""
+    """Serves samples of series up to `now`, in answers of at most `most` samples.
+
+    `recorded` are clusters of which it has recorded series only.
+    """
 
     series: dict[tuple[str, Labels], dict[float, float]]
     now: float = np.inf
     most: int = 10**9
     down: bool = False
     counted: int | None = None
+    recorded: tuple[str, ...] = ()
     asked: list[tuple[str, float]] = field(default_factory=list)
 
     def query_range(self, expr: str, *_: float) -> list[Samples]:
-        """Number of series of a family, or the number that the test sets."""
+        """Number of series of a family, or the number that the test sets; or the clusters."""
         if self.down:
             raise NoAnswerError("no answer")
+        if "by (cluster)" in expr:
+            there = {dict(labels)["cluster"] for _, labels in self.series} | {*self.recorded}
+            return [Samples({"cluster": each}, ((0.0, 1.0),)) for each in there]
         counts: dict[str, int] = {}
         for name, labels in self.series:
             if _matches(expr, name, dict(labels)):
@@ -219,9 +226,17 @@ def test_only_the_named_cluster_is_read() -> None:
     }
 
 
-def test_a_server_without_series_of_the_cluster_is_an_error() -> None:
-    with pytest.raises(NoSeriesError, match=r"of a cluster 'north'.*must scrape the nodes"):
-        rolling(Server(scraped("a")), "north").read(900.0)
+def test_a_server_without_series_of_the_nodes_of_a_cluster_is_an_error() -> None:
+    for server in (Server({}), Server(scraped("a"), recorded=("north",))):
+        with pytest.raises(NoSeriesError, match=r"of a cluster 'north'.*must scrape the nodes"):
+            rolling(server, "north").read(900.0)
+
+
+def test_the_clusters_that_there_are_are_named_where_the_given_one_is_unknown() -> None:
+    server = Server(scraped("a") | {("disagg_engine_up", labels("b", "west")): {890.0: 1.0}})
+
+    with pytest.raises(NoSeriesError, match=r"^there is no cluster 'north', only 'east', 'west'$"):
+        rolling(server, "north").read(900.0)
 
 
 def test_too_many_series_are_refused_before_any_sample_is_read() -> None:
