@@ -261,9 +261,9 @@ def run(*args: str) -> tuple[int, str, str]:
 def test_the_command_prints_markdown(url: str) -> None:
     code, out, err = run("--since", "36h", "--prometheus", url, "--cluster", "east")
 
-    assert code == 0
+    # Progress of so short a report is for a terminal; the mail of a cron job should be empty.
+    assert (code, err) == (0, "")
     assert out.startswith("# Prefill and decode in east\n")
-    assert f"reading {SPLIT}\n" in err
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ _ROWS = {
         ("plugin", _PLUGIN, "The plugin with which engines report their steps."),
         ("roles", _ROLES, "Explain how the roles of engines are detected."),
         ("rules", _RULES, "Recording rules and alerts for Prometheus."),
-        ("report", "report:report", "Report how a cluster's GPU time was used."),
+        ("report", "planning.report:report", "Report how a cluster's GPU time was used."),
         ("forecast", "planning.forecast:forecast", "Forecast the load of prefill and decode."),
         (
             "backtest",

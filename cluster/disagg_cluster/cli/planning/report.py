@@ -6,13 +6,13 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import click
 
 from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.number_range import NumberRange
+from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.cli.prometheus_access import (
     DEFAULT_URL,
     access_of,
@@ -88,10 +88,13 @@ def report(
         with _writing(output):
             check_writable(output)
     access = access_of(url, headers, http_config)
-    say = partial(click.echo, err=True)
-    reader = Reader(access.url, cluster, access.headers, say, access.tls)
-    with named_prometheus():
-        history = reader.read(period)
+    progress = Progress()
+    reader = Reader(access.url, cluster, access.headers, progress.say, access.tls)
+    try:
+        with named_prometheus():
+            history = reader.read(period)
+    finally:
+        progress.end()
     price = None if gpu_hour_price is None else GpuHourPrice(gpu_hour_price, currency)
     figures = report_of(history, cluster, price)
     if as_json:
