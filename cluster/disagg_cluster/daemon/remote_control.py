@@ -63,7 +63,9 @@ class RemoteControl:
             path = Path(config.web_config)
             self._web = web = WebConfigWatch(path, self._log, collector=WEB_COLLECTOR)
             self._token = protection(config, web.access, self._log)
-            self._listener = open_listener(config.address, "control: grpc: listen:")
+            self._listener = open_listener(
+                config.address, "`control: grpc: listen:` in the node file"
+            )
             stack.callback(self._listener.close)
             stack.enter_context(web)
             yield

@@ -1,4 +1,4 @@
-"""The metrics page's listening socket, from the address in a node file."""
+"""The metrics page's listening socket, from the address in a node file or a planner file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from disagg_exporter.errors import DisaggError
 
 # Connections that the kernel queues; when the queue is full, a client retries only after a second.
 _BACKLOG = 1024
-_OPTION = {"listen: metrics:": ", `--port`"}
+NODE_SETTING = "`listen: metrics:` in the node file, `--port`"
+"""Where the address of a node's page is set, for people."""
+
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -46,10 +48,10 @@ def parse_listen(text: str) -> ListenAddress:
     return ListenAddress(host[1:-1] if bracketed else host, int(port))
 
 
-def open_listener(address: ListenAddress, key: str = "listen: metrics:") -> socket.socket:
+def open_listener(address: ListenAddress, setting: str = NODE_SETTING) -> socket.socket:
     """Bind and listen; without a host, on both IPv6 and IPv4 if the machine has both.
 
-    `key` is the node file's key of the address.
+    `setting` says for people where the address is set.
 
     Raises:
         ListenError: The port is taken or not permitted, or the host is not of this machine.
@@ -65,7 +67,9 @@ def open_listener(address: ListenAddress, key: str = "listen: metrics:") -> sock
                 raise
             return _listen(address, dual=False)
     except (OSError, UnicodeError) as error:
-        raise ListenError(f"cannot listen on {address}: {_way_out(error, address, key)}") from error
+        raise ListenError(
+            f"cannot listen on {address}: {_way_out(error, address, setting)}"
+        ) from error
 
 
 def _listen(address: ListenAddress, *, dual: bool) -> socket.socket:
@@ -74,18 +78,18 @@ def _listen(address: ListenAddress, *, dual: bool) -> socket.socket:
     return socket.create_server(where, family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
 
 
-def _way_out(error: OSError | UnicodeError, address: ListenAddress, key: str) -> str:
+def _way_out(error: OSError | UnicodeError, address: ListenAddress, setting: str) -> str:
     if isinstance(error, UnicodeError):
         return "that is not a host name"
     match error.errno:
         case errno.EADDRINUSE:
             return (
                 f"the port is taken (see `ss -ltnp sport = :{address.port}`); stop what holds it "
-                f"or choose another port (`{key}` in the node file{_OPTION.get(key, '')})"
+                f"or choose another port ({setting})"
             )
         case errno.EACCES:
-            return f"not permitted; choose a port from 1024 up under `{key}`"
+            return f"not permitted; choose a port from 1024 up ({setting})"
         case errno.EADDRNOTAVAIL:
-            return f"this machine has no such address; choose one of its own under `{key}`"
+            return f"this machine has no such address; choose one of its own ({setting})"
         case _:
             return error.strerror or os.strerror(error.errno or 0)

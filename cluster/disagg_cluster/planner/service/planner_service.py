@@ -172,6 +172,7 @@ class PlannerService:
             self._config.listen.metrics_address,
             site,
             access=lambda: OPEN if self._web is None else self._web.access,
+            setting="`listen: metrics:` in the planner file",
         )
 
     @contextlib.contextmanager

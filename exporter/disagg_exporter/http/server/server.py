@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from disagg_exporter.collectors.health import CollectorHealth
 from disagg_exporter.http.deadline_socket import DeadlineSocket
-from disagg_exporter.http.listen import ListenAddress, open_listener
+from disagg_exporter.http.listen import NODE_SETTING, ListenAddress, open_listener
 from disagg_exporter.http.server.admission import ConnectionLimits, Refusal, RefusalCounts
 from disagg_exporter.http.server.authentication import OPEN, Access
 from disagg_exporter.http.server.connection import ConnectionHandler
@@ -59,6 +59,7 @@ class MetricsServer:
         site: The pages.
         limits: Limits for clients.
         access: Returns the present conditions of access.
+        setting: Where the address is set, as of `open_listener`.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class MetricsServer:
         site: Site,
         limits: Limits = Limits(),
         access: Callable[[], Access] = lambda: OPEN,
+        setting: str = NODE_SETTING,
     ) -> None:
         self._listen = listen
+        self._setting = setting
         self._limits = limits
         self._access = access
         self._site = site
@@ -86,7 +89,7 @@ class MetricsServer:
         Raises:
             ListenError: The address cannot be listened on.
         """
-        self._listener = open_listener(self._listen)
+        self._listener = open_listener(self._listen, self._setting)
         reception = Reception(
             self._listener,
             ConnectionLimits(_WAITING, _WAITING // 2),

@@ -39,9 +39,13 @@ def test_a_port_in_use_is_refused_with_a_remedy() -> None:
 
         with pytest.raises(ListenError) as caught:
             open_listener(address)
+        with pytest.raises(ListenError) as elsewhere:
+            open_listener(address, "`listen:` of another file")
 
     assert str(caught.value).startswith(f"cannot listen on {address}: the port is taken")
-    assert "listen: metrics:" in str(caught.value)
+    choose = "or choose another port"
+    assert str(caught.value).endswith(f"{choose} (`listen: metrics:` in the node file, `--port`)")
+    assert str(elsewhere.value).endswith(f"{choose} (`listen:` of another file)")
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "x" * 64 + ".invalid"])

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+
+import pytest
 
 from disagg_cluster.planner.service.planner_service import PlannerService
 from disagg_cluster.planner.settings.planner_file import PlannerConfig
-from disagg_exporter.http.listen import ListenAddress
+from disagg_exporter.http.listen import ListenAddress, ListenError
 from support.children import free_port
 
 
@@ -23,3 +26,12 @@ def test_a_signal_during_startup_ends_the_planner() -> None:
 
     assert len(reached) == 1
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_port_that_is_taken_is_to_be_changed_in_the_planner_file() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = PlannerConfig.model_validate({"listen": {"metrics": listen}})
+
+        with pytest.raises(ListenError, match=r"\(`listen: metrics:` in the planner file\)$"):
+            PlannerService(config).run(lambda _address: None)
