@@ -22,6 +22,7 @@ _BODY_BYTES = 64 << 20
 _OK = 200
 _UNAUTHORIZED = (401, 403)
 _WARNING_CHARACTERS = 400
+_QUOTED_BYTES = 80
 _NOT_FINITE = frozenset(("NaN", "+Inf", "-Inf"))
 _TOO_MUCH = (
     *("exceed", "too many", "too long", "limit", "larger than"),
@@ -134,7 +135,7 @@ class Prometheus:
             else:
                 session.close()
         if response.status in _UNAUTHORIZED:
-            why = f"({response.status}, {response.body[:80]!r})"
+            why = f"({response.status}, {_quoted(response.body)})"
             hint = "--http-config or --header says who asks"
             raise PrometheusError(f"{root} does not let us in {why}; {hint}")
         return self._data(response.status, response.body)
@@ -152,7 +153,7 @@ class Prometheus:
             raise PrometheusError(f"{self._url} refuses: {answer['error']}")
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             answered = "" if status == _OK else f"{status}, "
-            raise self._invalid_answer(f"{answered}{body[:80]!r}") from error
+            raise self._invalid_answer(f"{answered}{_quoted(body)}") from error
 
     def _matrix(self, data: dict[str, Any]) -> list[Samples]:
         try:
@@ -182,6 +183,11 @@ def _read(series: dict[str, Any]) -> dict[str, Any] | Samples:
     if not all(isinstance(each, str) for each in labels.values()):
         raise TypeError("a label that is no text")
     return Samples(labels, tuple((float(t), float(v)) for t, v in values if v not in _NOT_FINITE))
+
+
+def _quoted(body: bytes) -> str:
+    """The begin of a foreign page, on one line."""
+    return repr(body[:_QUOTED_BYTES].decode(errors="replace"))
 
 
 def _partial(answer: Mapping[str, Any]) -> str:

@@ -157,8 +157,8 @@ def test_stored_samples_are_queried_at_an_instant(base_url: str, prometheus: Cli
     [
         ("sum(", "refuses: parse error: unclosed"),
         ("up", "a vector is no series over time"),
-        ("html", "does not answer like a Prometheus: b'<html>'"),
-        ("gone", "does not answer like a Prometheus: 404, b'<html>'"),
+        ("html", "does not answer like a Prometheus: '<html>'"),
+        ("gone", "does not answer like a Prometheus: 404, '<html>'"),
         ("half", r"in part only, and sums of it would be too low: store east: .*; store west"),
         ("half of VictoriaMetrics", r"in part only, .*: some of its stores do not answer"),
         ("odd over time", "does not answer like a Prometheus"),
@@ -194,7 +194,7 @@ def test_credentials_are_sent(base_url: str, prometheus: Client) -> None:
     me = {"Authorization": "Basic bWU6czNjcmV0"}
 
     assert prometheus(base_url, me).query_range("mine", 0, 60, 60) == []
-    with pytest.raises(PrometheusError, match=r"not let us in \(401, b'Unauth.*--http-config"):
+    with pytest.raises(PrometheusError, match=r"not let us in \(401, 'Unauth.*--http-config"):
         prometheus(base_url).query_range("mine", 0, 60, 60)
 
 
