@@ -87,18 +87,30 @@ def one_gpu() -> TerminalView:
 @cache
 def cpu_engines() -> TerminalView:
     """Return a host without GPUs: each engine has a pseudo-device."""
+    return looks.viewed((_on_cpu(looks.AT - ago), looks.AT - ago) for ago in (60, 0))
 
-    def series(at: float) -> looks.Rows:
-        rows = looks.serving(2, 2, at)
-        rows["disagg_gpu_info"] = [
-            each._replace(labels={**each.labels, "gpu_name": "CPU", "device": "cpu"})
-            for each in rows["disagg_gpu_info"]
-        ]
-        for name in ("memory_used_bytes", "memory_total_bytes", "power_watts"):
-            del rows[f"disagg_gpu_{name}"]
-        return rows
 
-    return looks.viewed((series(looks.AT - ago), looks.AT - ago) for ago in (60, 0))
+@cache
+def gpus_and_cpu_engines() -> TerminalView:
+    """Return a node with two GPUs beside one without any."""
+    return looks.viewed(
+        (
+            looks.together(looks.serving(2, 2, at, node="gpu-node"), _on_cpu(at, node="cpu-node")),
+            at,
+        )
+        for at in (looks.AT - 60, looks.AT)
+    )
+
+
+def _on_cpu(at: float, node: str = "") -> looks.Rows:
+    rows = looks.serving(2, 2, at, node=node)
+    rows["disagg_gpu_info"] = [
+        each._replace(labels={**each.labels, "gpu_name": "CPU", "device": "cpu"})
+        for each in rows["disagg_gpu_info"]
+    ]
+    for name in ("memory_used_bytes", "memory_total_bytes", "power_watts"):
+        del rows[f"disagg_gpu_{name}"]
+    return rows
 
 
 @cache

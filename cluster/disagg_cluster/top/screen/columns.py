@@ -91,7 +91,11 @@ def node_columns(view: TerminalView, glyphs: Glyphs) -> Sequence[TableColumn[Nod
     known = known_slots(view.history)
     return [
         TableColumn("NODE", lambda node: node.node or ABSENT),
-        TableColumn("GPUS", lambda node: count(node.gpus), right=True),
+        TableColumn(
+            "GPUS" if view.device_noun == "GPU" else "DEVICES",
+            lambda node: count(node.gpus),
+            right=True,
+        ),
         TableColumn("ENGINES", lambda node: count(node.engines), dropped_at=2, right=True),
         TableColumn(
             "WHAT THEY DID",

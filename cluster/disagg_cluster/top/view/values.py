@@ -249,5 +249,7 @@ class TerminalView:
     @property
     def device_noun(self) -> str:
         """The name of its devices: without GPUs, each engine has a pseudo-device."""
-        kinds = {gpu.gpu_name for gpu in self.gpus}
-        return "CPU engine" if kinds == {PSEUDO_KIND} else "GPU"
+        kinds = {gpu.gpu_name == PSEUDO_KIND for gpu in self.gpus}
+        if kinds == {True, False}:
+            return "device"
+        return "CPU engine" if True in kinds else "GPU"

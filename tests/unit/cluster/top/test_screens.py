@@ -90,6 +90,16 @@ def test_a_long_reason_beside_an_empty_one_is_wrapped() -> None:
     assert why.strip() in said
 
 
+@pytest.mark.parametrize("by_node", [False, True])
+def test_engines_on_cpus_beside_gpus_are_not_counted_as_gpus(*, by_node: bool) -> None:
+    view = top_screens.gpus_and_cpu_engines()
+
+    text = "\n".join(map(plain, screen(view, Controls(by_node=by_node), 160, None, UNICODE)))
+
+    assert ("DEVICES" if by_node else "4 devices") in text
+    assert "4 GPUs" not in text
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
