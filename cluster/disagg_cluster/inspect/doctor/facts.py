@@ -208,6 +208,21 @@ def _error(engine: EngineView) -> str:
     return f" (error {engine.residual_ratio:.0%}{fitted})"
 
 
+def unanswering(engine: EngineView, *, is_launched: bool) -> Diagnosis:
+    """Return that an engine does not answer, and where the reason is to be seen."""
+    step = f"disagg-node logs {engine.engine}"
+    if not is_launched:
+        # Whether nothing listens there, or something that is no engine, the page does not say.
+        step = (
+            f"the daemon's log says why (`{engine.engine}: metrics page`); "
+            "`curl http://HOST:PORT/metrics` shows what answers at its address"
+        )
+    if engine.kind == "sglang":
+        step += "; SGLang needs --enable-metrics"
+    what = f"{engine.engine} does not answer: its load and its page are not known"
+    return Diagnosis(Level.WRONG, what, step, gain=6)
+
+
 _WHERE = "under its own `tls:` in the node file, or `attach: tls:` for all"
 _STEPS = {
     TlsFault.EXPIRED: "renew the certificate of {engine}",

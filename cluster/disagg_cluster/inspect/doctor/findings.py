@@ -11,6 +11,7 @@ from disagg_cluster.inspect.doctor.facts import (
     NodeFacts,
     accuracy,
     tls_faults,
+    unanswering,
     unverified_engines,
 )
 from disagg_cluster.inspect.doctor.workers import examine_worker
@@ -157,6 +158,7 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
             "list those that matter under `attach: endpoints:`, with `processes: false`",
             gain=7,
         )
+    launched = {worker.worker for worker in facts.workers}
     for engine in facts.engines:
         if engine.engine in not_ready:
             continue
@@ -174,13 +176,7 @@ def engines(facts: NodeFacts) -> Iterator[Diagnosis]:
         by_tls = tuple(tls_faults(engine))
         yield from by_tls
         if not engine.up and not by_tls:
-            needs = "; SGLang needs --enable-metrics" if engine.kind == "sglang" else ""
-            yield Diagnosis(
-                Level.WRONG,
-                f"{engine.engine} does not answer: its load and its page are not known",
-                f"look at the log of {engine.engine}{needs}",
-                gain=6,
-            )
+            yield unanswering(engine, is_launched=engine.engine in launched)
         yield from unverified_engines(engine)
         if engine.up and not engine.gpus and engine.follows is None:
             yield Diagnosis(

@@ -214,15 +214,26 @@ def test_no_fixed_role_is_advised_for_a_switching_engine() -> None:
     )
 
 
+def test_an_engine_that_does_not_answer_is_to_be_looked_at_where_the_reason_is() -> None:
+    """The log of one that somebody listed may not exist: nothing may listen at its address."""
+    silent = engine(up=False)
+    launched = replace(silent, workers=(WorkerFacts("vllm-8000", "ready"),))
+
+    steps = [of(Level.WRONG, facts)[0].step for facts in (silent, launched)]
+
+    assert steps == [
+        "the daemon's log says why (`vllm-8000: metrics page`); "
+        "`curl http://HOST:PORT/metrics` shows what answers at its address",
+        "disagg-node logs vllm-8000",
+    ]
+
+
 def test_only_sglang_is_reported_to_need_an_option_for_its_page() -> None:
     steps = {
         kind: of(Level.WRONG, engine(up=False, kind=kind))[0].step for kind in ("vllm", "sglang")
     }
 
-    assert steps == {
-        "vllm": "look at the log of vllm-8000",
-        "sglang": "look at the log of vllm-8000; SGLang needs --enable-metrics",
-    }
+    assert steps["sglang"] == f"{steps['vllm']}; SGLang needs --enable-metrics"
 
 
 def test_an_unverified_engine_is_reported() -> None:
