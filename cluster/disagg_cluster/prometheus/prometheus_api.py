@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from disagg_cluster.host.garbage import uncollected
 from disagg_cluster.prometheus.http_client import TransportError
 from disagg_exporter.errors import DisaggError
 
@@ -143,7 +144,8 @@ class Prometheus:
     def _data(self, status: int, body: bytes) -> dict[str, Any]:
         # Prometheus explains a bad expression in the body of its 400.
         try:
-            answer = json.loads(body, object_hook=_read)
+            with uncollected():
+                answer = json.loads(body, object_hook=_read)
             if answer["status"] == "success":
                 if why := _partial(answer):
                     raise PrometheusError(

@@ -26,6 +26,7 @@ from disagg_cluster.discovery.observations.types import (
     Scan,
     port_of,
 )
+from disagg_cluster.host.garbage import uncollected
 from disagg_cluster.host.processes.process_table import read_bytes
 from disagg_exporter.model import Device
 from disagg_exporter.roles.evidence.labels import DYNAMO_WORKER_TYPE
@@ -206,7 +207,8 @@ def _endpoints(host: str, port: str) -> tuple[Endpoint, ...]:
 
 def _parsed(data: bytes) -> Mapping[str, object] | None:
     try:
-        record = json.loads(data)
+        with uncollected():
+            record = json.loads(data)
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, Mapping) else None

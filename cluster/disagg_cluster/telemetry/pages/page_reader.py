@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from disagg_cluster.host.garbage import uncollected
 from disagg_exporter.engine_pages.adapters import version_path
 from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import PageError
@@ -169,7 +170,7 @@ def _with_version(result: ScrapeResult, fetched: FetchResult) -> ScrapeResult:
         return ScrapeResult(result.job, error=fetched.page, answered=True)
     answer = None
     if isinstance(fetched.page, bytes):
-        with contextlib.suppress(ValueError, RecursionError):
+        with contextlib.suppress(ValueError, RecursionError), uncollected():
             answer = json.loads(fetched.page)
     version = answer.get("version") if isinstance(answer, dict) else None
     if not isinstance(version, str) or not version.isprintable():

@@ -20,6 +20,7 @@ from disagg_cluster.prometheus.prometheus_api import (
     Samples,
 )
 from support.certificates import client_context, server_context
+from support.collected import is_collected_in_json
 
 Client = Callable[..., Prometheus]
 
@@ -171,8 +172,12 @@ def test_stored_samples_are_queried_at_an_instant(base_url: str, prometheus: Cli
 def test_an_answer_without_series_is_reported_with_its_reason(
     base_url: str, expr: str, said: str, prometheus: Client
 ) -> None:
-    with pytest.raises(PrometheusError, match=said):
-        prometheus(base_url).query_range(expr, 0, 60, 60)
+    def ask() -> None:
+        with pytest.raises(PrometheusError, match=said):
+            prometheus(base_url).query_range(expr, 0, 60, 60)
+
+    # Where it is nested, nothing can be finalized.
+    assert not is_collected_in_json(ask)
 
 
 def test_warnings_about_an_expression_do_not_invalidate_its_answer(

@@ -25,6 +25,7 @@ from disagg_cluster.discovery.observations.types import (
 )
 from disagg_exporter.model import Role
 from disagg_exporter.roles.judge import explain
+from support.collected import is_collected_in_json
 
 DATA = Path(__file__).parents[4] / "data"
 
@@ -178,6 +179,8 @@ def test_invalid_files_give_no_worker(tmp_path: Path, told: object) -> None:
     write(tmp_path, "instances", "a", told)
 
     assert look(tmp_path) == ()
+    # Where it is nested, nothing can be finalized.
+    assert not is_collected_in_json(lambda: look(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from disagg_exporter.engine_pages.window import EngineWindow, window
 from disagg_exporter.http.client.exchange import ResponseParser
 from disagg_exporter.model import EnginePage, Total
 from support.children import descriptors
+from support.collected import is_collected_in_json
 from support.page_server import NoPage, page_server
 from support.raw_server import raw_server
 
@@ -99,10 +100,13 @@ def test_a_version_response_nested_too_deep_is_ignored() -> None:
     def answer(url: str) -> bytes:
         return b"[" * 100_000 if url == "http://a/version" else answering(url)
 
-    pages = watch(answer, lambda p: p.page("a") is not None and p.page("b") is not None)
+    def watched() -> None:
+        pages = watch(answer, lambda p: p.page("a") is not None and p.page("b") is not None)
+        assert (pages.state("a").version, pages.state("b").version) == ("", "0.32.0")
+        assert successes(pages) == {"engine:a": True, "engine:b": True}
 
-    assert (pages.state("a").version, pages.state("b").version) == ("", "0.32.0")
-    assert successes(pages) == {"engine:a": True, "engine:b": True}
+    # At its depth nothing can be finalized.
+    assert not is_collected_in_json(watched)
 
 
 def test_an_unexpected_error_in_one_page_fails_only_its_collector() -> None:
