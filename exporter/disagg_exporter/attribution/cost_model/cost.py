@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from disagg_exporter.attribution.cost_model.doubt import CostState, Doubt, MixedParts, doubt
 from disagg_exporter.attribution.cost_model.fit import Form, Lines, Table, best
 from disagg_exporter.attribution.cost_model.learned_costs import LearnedCost
+from disagg_exporter.attribution.cost_model.mixed_bias import MixedBias
 from disagg_exporter.attribution.cost_model.samples import SampleBins, SpeedFactor, StepWork
 from disagg_exporter.attribution.cost_model.usual_pace import UsualPace
 from disagg_exporter.model import ExpectedSteps
@@ -55,6 +56,7 @@ class StepCost:
     """
 
     __slots__ = (
+        "_bias",
         "_cells",
         "_doubt",
         "_fit_waits",
@@ -73,7 +75,7 @@ class StepCost:
     def __init__(self, *, kv_in_tokens: bool = True) -> None:
         self._forms = [Form(kv_in_tokens, *more) for more in product((False, True), repeat=3)]
         self._cells = SampleBins(MEMORY_STEPS)
-        self._pace, self._usual_pace = SpeedFactor(), UsualPace()
+        self._pace, self._usual_pace, self._bias = SpeedFactor(), UsualPace(), MixedBias()
         self._lines: Lines | None = None
         self._doubt = Doubt()
         self._fits, self._next_fit = 0, _FIRST_FIT_STEPS
@@ -92,6 +94,7 @@ class StepCost:
             lines=lines and (*lines.form[1:], lines.computing, lines.reading),
             pace=self._pace.save(),
             usual_pace=self._usual_pace.save(),
+            bias=self._bias.save(),
             fits=self._fits,
             # A waiting fit is due at once after a restart.
             next_fit=sum(self._steps) if self._fit_waits else self._next_fit,
@@ -110,6 +113,7 @@ class StepCost:
         cost._cells.restore(saved.now, saved.cells)
         cost._pace.restore(saved.pace)
         cost._usual_pace.restore(saved.usual_pace)
+        cost._bias.restore(saved.bias)
         if saved.lines is not None:
             *more, computing, reading = saved.lines
             cost._lines = Lines(Form(saved.kv_in_tokens, *more), computing, reading)
@@ -209,7 +213,7 @@ class StepCost:
     def knows_interference(self) -> bool:
         """Whether the cost of mixing is known: trusted, and with a small error."""
         known = self._steps[MIXED] >= ENOUGH_MIXED_STEPS and self.trusted
-        return known and self._doubt.knows_interference(self._pace.ratio)
+        return known and self._doubt.knows_interference(self._pace.ratio, self._bias.ratio)
 
     @property
     def state(self) -> CostState:
@@ -218,7 +222,7 @@ class StepCost:
         if lines is None:
             return CostState(steps=steps)
         pace = self._pace.ratio
-        error = self._doubt.error_at(pace)
+        error = self._doubt.error_at(pace, self._bias.ratio)
         return CostState(
             self.trusted,
             self.divides,
@@ -241,6 +245,7 @@ class StepCost:
         weight = self._judge(kind, seconds, expected, ratio, alike) if expected > 0 else 1.0
         if expected > 0 and steps > _PACE_AFTER_STEPS and tokens <= self._reach_tokens:
             self._usual_pace.count(kind, expected * alike, seconds * alike)
+            self._bias.count(seconds, expected * ratio, mixed=kind == MIXED)
         self._cells.add(work, seconds / ratio, weight, alike)
         self._unfitted_seconds += seconds * alike
         if steps >= self._next_fit:

@@ -172,22 +172,25 @@ class Doubt(NamedTuple):
         steps = tuple(ReferenceStep(_NAMES[number], *both) for number, *both in saved[5])
         return cls(Figures(*saved[:2]), Figures(*saved[2:4]), saved[4], steps)
 
-    def error_at(self, pace: float) -> Figures:
+    def error_at(self, pace: float, mixed_bias: float = 0.0) -> Figures:
         """Return the error while all steps take `pace` times the learned time.
 
         A pace far from 1 may be due to mixing: a load that begins to mix looks like an engine that
-        has become slow, until the cost of mixing is learned.
+        has become slow, until the cost of mixing is learned. If recent mixed steps differ from
+        their predictions by a `mixed_bias` of their time, what mixing costs may do so, too.
         """
         away = max(abs(pace - 1) - _USUAL_PACE, 0.0) * self.mixed_ratio
-        return Figures(self.error.prefill + away / 2, self.error.interference + away)
+        biased = mixed_bias * self.mixed_ratio
+        return Figures(self.error.prefill + away / 2, self.error.interference + away + biased)
 
     def knows_share(self, pace: float) -> bool:
         """Return whether the error of the prefill share is small."""
         return self.error_at(pace).prefill <= SHARE_ERROR_LIMIT_RATIO
 
-    def knows_interference(self, pace: float) -> bool:
+    def knows_interference(self, pace: float, mixed_bias: float) -> bool:
         """Return whether the error of the interference is small."""
-        return self.error_at(pace).interference <= INTERFERENCE_ERROR_LIMIT_RATIO
+        error = self.error_at(pace, mixed_bias)
+        return error.interference <= INTERFERENCE_ERROR_LIMIT_RATIO
 
     def steps_at(self, pace: float) -> tuple[ReferenceStep, ...]:
         """Return the costs of reference steps at a pace."""

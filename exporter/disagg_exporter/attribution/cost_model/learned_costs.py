@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from disagg_exporter.attribution.cost_model.mixed_bias import LearnedBias
+
 MOST_SECONDS = 1e6
 """For one step or stretch: eleven days."""
 MOST_COUNT = 1e12
@@ -36,6 +38,7 @@ _MOST_WEIGHT = 1e15
 _MOST_STEPS = 2**60
 _MOST_BIN = 10_000
 _LEAST_CELL_SECONDS = 1e-10
+_MOST_BIAS_SECONDS = 1e3 * MOST_SECONDS
 # Upper bound of steps to the next fit: 8192 samples that each stand for eight, and the first 32.
 _MOST_TO_NEXT_FIT = 8 * 8192 + 32
 
@@ -46,7 +49,8 @@ class LearnedCost:
 
     `cells` are in the order of their first steps; `now` is the weight of a present step. `steps`
     and `residuals` are by kind of step: prefill, decode, mixed. `pace` is the mean and the mean of
-    means of the speed factor, `usual_pace` the pace of the last hours and the step time it covers.
+    means of the speed factor, `usual_pace` the pace of the last hours and the step time it covers;
+    `bias` is how recent steps differed from their predictions (`MixedBias`).
     `doubt` is of the last fit, without cells added since.
 
     Raises:
@@ -65,11 +69,13 @@ class LearnedCost:
     doubt: LearnedDoubt
     cells: tuple[LearnedCell, ...] = ()
     usual_pace: tuple[float, float] = (1.0, 0.0)
+    bias: LearnedBias = (0.0, 0.0, 0.0, 0.0)
 
     def __post_init__(self) -> None:
         """Check the values' ranges."""
         check_range("pace", self.pace, 0, 1e3)
         check_range("usual_pace", self.usual_pace, 0, MOST_SECONDS)
+        check_range("bias", self.bias, 0, _MOST_BIAS_SECONDS)
         check_range("steps", self.steps, 0, _MOST_STEPS)
         check_range("fits", (self.fits,), 0, _MOST_STEPS)
         check_range("next_fit", (self.next_fit,), 0, sum(self.steps) + _MOST_TO_NEXT_FIT)

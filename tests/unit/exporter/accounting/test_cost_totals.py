@@ -9,13 +9,12 @@ from support.accounting import NodeAccounting, StepReporter, ns
 
 
 def _mix(accounting: NodeAccounting, reporter: StepReporter, start: float, steps: int) -> float:
-    """Let an engine take steps of all kinds, mixed ones a fifth longer; return when they end."""
+    """Let an engine decode at twice the cost beside a prompt; return when its steps end."""
     draw, now = Random(7), start
     for number in range(steps):
         tokens = draw.choice((128, 256, 512, 1024)) if number % 3 != 1 else 0
         requests = draw.randint(1, 64) if number % 3 else 0
-        seconds = 0.004 + 5e-5 * tokens + 2e-4 * requests
-        seconds *= 1.2 if tokens and requests else 1.0
+        seconds = 0.004 + 5e-5 * tokens + 2e-4 * requests * (2 if tokens else 1)
         now += seconds
         step = reporter.step(
             now,

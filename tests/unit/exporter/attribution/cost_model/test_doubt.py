@@ -125,6 +125,20 @@ def test_the_interference_of_decode_beside_a_prompt_is_learned() -> None:
     assert parts.interference_ratio == pytest.approx(lost, abs=0.03)
 
 
+def test_interference_that_no_price_explains_is_unknown() -> None:
+    """No term makes a prompt's tokens dearer beside decode: the fit finds a quarter of the loss."""
+
+    def dear_mixtures(work: StepWork) -> float:
+        mixed = work.prefill_tokens and work.decode_requests
+        apart = 0.004 + 5e-5 * work.prefill_tokens + 2e-4 * work.decode_requests
+        return apart * (1.2 if mixed else 1.0)
+
+    state = _taught(dear_mixtures, mixed=0.6).state
+
+    assert state.trusted
+    assert state.interference_error_ratio is None
+
+
 def test_overlap_of_memory_reads_with_compute_is_negative_interference() -> None:
     parts = _taught(_roofline).parts(StepWork(300.0, 1e5, 60.0, 60.0 * 1000))
 
@@ -143,10 +157,12 @@ def test_interference_is_known_to_three_points_of_step_time_however_large(
     known = Doubt(Figures(0.5, interference), Figures(0.0, INTERFERENCE_ERROR_LIMIT_RATIO), 0.5)
     unsure = known._replace(error=Figures(0.0, INTERFERENCE_ERROR_LIMIT_RATIO + 0.01))
 
-    assert known.knows_interference(1.0)
-    assert not unsure.knows_interference(1.0)
+    assert known.knows_interference(1.0, 0.0)
+    assert not unsure.knows_interference(1.0, 0.0)
     # A pace that no clock explains may be the cost of mixing.
-    assert not known.knows_interference(1.3)
+    assert not known.knows_interference(1.3, 0.0)
+    # So may predictions of mixed steps that are off by a hundredth of their time.
+    assert not known.knows_interference(1.0, 0.01)
 
 
 def test_costs_of_reference_steps_are_within_their_error() -> None:
