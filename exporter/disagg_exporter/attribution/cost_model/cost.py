@@ -21,6 +21,8 @@ from disagg_exporter.model import ExpectedSteps
 
 ENOUGH_MIXED_STEPS = 100
 ENOUGH_PURE_STEPS = 30
+# What mixing costs is a difference of costs: it needs more steps than the costs.
+ENOUGH_FOR_INTERFERENCE = 300
 RESIDUAL_LIMIT_RATIO = 0.25
 MEMORY_STEPS = 300_000
 
@@ -212,7 +214,7 @@ class StepCost:
     @property
     def knows_interference(self) -> bool:
         """Whether the cost of mixing is known: trusted, and with a small error."""
-        known = self._steps[MIXED] >= ENOUGH_MIXED_STEPS and self.trusted
+        known = self._steps[MIXED] >= ENOUGH_FOR_INTERFERENCE and self.trusted
         return known and self._doubt.knows_interference(self._pace.ratio, self._bias.ratio)
 
     @property
