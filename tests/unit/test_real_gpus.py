@@ -57,7 +57,7 @@ def test_shares_of_measured_mixed_batches_are_within_their_stated_error(
     for score in scores:
         assert abs(score.error) <= score.half_width
         assert abs(score.error) <= 5 or not score.trusted
-        assert score.interference_error is None or abs(score.interference_error) <= 3
+        assert score.interference_error is None or abs(score.interference_error) <= 2
 
 
 @pytest.mark.parametrize("arguments", [["knees"], ["--part", "x"], ["--part"]])

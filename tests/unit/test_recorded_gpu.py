@@ -150,7 +150,7 @@ def test_shares_of_real_steps_are_within_two_and_a_half_points() -> None:
     for score in scores:
         assert abs(score.error) <= (2 if score.trusted else 2.5)
         assert abs(score.error) < abs(score.tokens_error)
-        assert score.interference_error is None or abs(score.interference_error) <= 3
+        assert score.interference_error is None or abs(score.interference_error) <= 2
 
 
 def test_the_knee_of_real_prompts_is_found() -> None:
