@@ -143,7 +143,8 @@ def _transfers(
         text = f"{failed.max():.0%} of the KV transfers fail"
         evidence.append(Evidence("transfer_failures", float(failed.max()), 0.0, "ratio", text))
     is_all, strength = len(numbers) == len(rows), float(max(z.max(), waits.z.max(), 5.0))
-    sender = _sender(view, before, rows[numbers], onset) if is_all else None
+    is_slow = bool(size[slowest] > 0)
+    sender = _sender(view, before, rows[numbers], onset, is_slow=is_slow) if is_all else None
     if sender is not None:
         name = view.engines[sender.row].place[2]
         text = f"KV stays longer at {name} than at the other prefill engines"
@@ -187,10 +188,13 @@ class _Sender:
     is_sure: bool = True
 
 
-def _sender(view: ModelView, prefill: Waits, slow: Rows, onset_block: int) -> _Sender | None:
+def _sender(
+    view: ModelView, prefill: Waits, affected: Rows, onset_block: int, *, is_slow: bool
+) -> _Sender | None:
     """The one prefill engine whose KV is fetched later than that of the others, if any.
 
-    From the tokens that stay in its cache (Little 1961), scrape by scrape.
+    From the tokens that stay in its cache (Little 1961), scrape by scrape. Transfers that fail are
+    not timed, so that only those that are slow show whether one sender of several is.
     """
     rows = view.rows_of(Role.PREFILL)
     if len(rows) < 2:
@@ -210,11 +214,14 @@ def _sender(view: ModelView, prefill: Waits, slow: Rows, onset_block: int) -> _S
     if (counts < _LEAST_SAMPLES).any():
         return None
     more = np.nanmean(new, axis=1) - np.nanmean(old, axis=1)
-    is_even = _unevenness(view, slow, len(rows), onset_block) < _EVEN
-    is_one = not is_even and len(slow) > 1
+    is_even = _unevenness(view, affected, len(rows), onset_block) < _EVEN
+    is_one = is_slow and not is_even and len(affected) > 1
     # Caches of similar engines have similar variance: it is averaged with that of all.
-    variances = np.nanvar(old, axis=1)
-    variances = np.nanvar(new, axis=1).mean() if is_one else (variances + variances.mean()) / 2
+    was, has = np.nanvar(old, axis=1), np.nanvar(new, axis=1)
+    variances = has.mean() if is_one else (was + was.mean()) / 2
+    if is_slow and is_even:
+        # All seem slow: then the KV at each varies more, and one has more by chance.
+        variances = np.maximum(variances, (has + has.mean()) / 2)
     z = more / np.maximum(np.sqrt(variances * (1 / counts[0] + 1 / counts[1])), 1.0)
     worst, next_worst = np.argsort(z)[::-1][:2]
     if is_one:

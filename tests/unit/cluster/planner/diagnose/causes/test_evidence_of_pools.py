@@ -170,18 +170,28 @@ def test_expired_kv_names_the_prefill_engine_that_kept_it() -> None:
     assert who(found) == (Cause.KV_TRANSFER, ["p1"])
 
 
-def slow_transfers(
-    usages: tuple[float, ...], *, is_uneven: bool = True, noise: float = 0.0
+SLOW = {"transfer_seconds": 0.7, "wait_seconds": 1.6}
+FAILING = {"transfers": 2.0, "transfer_failures": 1.0, "wait_seconds": 1.6}
+
+
+def late_transfers(
+    usages: tuple[float, ...],
+    then: dict[str, float] = SLOW,
+    *,
+    is_uneven: bool = True,
+    noise: float = 0.0,
+    late_noise: float = 0.0,
 ) -> BottleneckFinding:
-    """The finding where transfers are slow and caches of senders hold so much afterwards."""
+    """The finding where transfers are late and caches of senders hold so much afterwards."""
     senders = [
         replace(line, then={"kv_usage": usage}) for line, usage in zip(PREFILL, usages, strict=True)
     ]
-    slow = {"transfer_seconds": 0.7, "wait_seconds": 1.6}
-    window = WindowMaker().make((*senders, *(replace(line, then=slow) for line in DECODE)))
+    window = WindowMaker().make((*senders, *(replace(line, then=then) for line in DECODE)))
     rng = np.random.default_rng(1)
     for series in window.of("disagg_engine_kv_cache_usage_ratio"):
         series.values[:] += noise * rng.standard_normal(len(series.values))
+        is_late = series.times_seconds > BEGIN_SECONDS + 450.0
+        series.values[is_late] += late_noise * rng.standard_normal(int(is_late.sum()))
     for series in window.of("disagg_engine_kv_transfer_seconds_total") if is_uneven else ():
         gained = np.diff(series.values, prepend=0.0)
         late = np.flatnonzero(series.times_seconds > BEGIN_SECONDS + 450.0)
@@ -197,17 +207,34 @@ def test_where_transfers_take_unequally_long_the_sender_that_keeps_most_kv_is_sl
     *, is_uneven: bool
 ) -> None:
     """Its transfers also keep the receivers from fetching what the others hold."""
-    found = slow_transfers((0.22, 0.24, 0.2), is_uneven=is_uneven)
+    found = late_transfers((0.22, 0.24, 0.2), is_uneven=is_uneven)
 
     assert who(found) == (Cause.KV_TRANSFER, ["p1"] if is_uneven else [])
     assert found.confidence == pytest.approx(0.95)
 
 
 def test_a_sender_that_keeps_hardly_more_kv_than_the_next_is_named_with_less_confidence() -> None:
-    found = slow_transfers((0.22, 0.24, 0.2), noise=0.03)
+    found = late_transfers((0.22, 0.24, 0.2), noise=0.03)
 
     assert who(found) == (Cause.KV_TRANSFER, ["p1"])
     assert found.confidence == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("late_noise", "named_engines"), [(0.0, ["p1"]), (0.2, [])])
+def test_a_sender_is_not_slow_whose_cache_varies_as_those_of_all_do(
+    late_noise: float, named_engines: list[str]
+) -> None:
+    """With slow links of all senders, more KV waits at each, and now and then most at one."""
+    found = late_transfers((0.2, 0.45, 0.2), is_uneven=False, late_noise=late_noise)
+
+    assert who(found) == (Cause.KV_TRANSFER, named_engines)
+
+
+def test_a_sender_does_not_fail_because_it_keeps_the_kv_of_more_requests() -> None:
+    """Failed transfers are not timed: the others take unequally long by chance."""
+    found = late_transfers((0.26, 0.32, 0.24), FAILING)
+
+    assert who(found) == (Cause.KV_TRANSFER, [])
 
 
 def test_a_receiver_with_too_few_transfers_to_judge_counts_as_failing_with_the_pool() -> None:
