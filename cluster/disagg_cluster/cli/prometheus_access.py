@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "http://127.0.0.1:9090"
 
+rules_server_option = click.option(
+    "--prometheus",
+    "url",
+    default=DEFAULT_URL,
+    show_default=True,
+    metavar="URL",
+    help="A Prometheus with our rules, or a server with its API.",
+)
+
 header_option = click.option(
     "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Sent to Prometheus."
 )

@@ -19,10 +19,10 @@ from disagg_cluster.cli.planning.load_source import past_loads, span
 from disagg_cluster.cli.planning.plot_option import plot_option
 from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.cli.prometheus_access import (
-    DEFAULT_URL,
     access_of,
     header_option,
     named_prometheus,
+    rules_server_option,
 )
 
 if TYPE_CHECKING:
@@ -53,14 +53,7 @@ def times(ctx: click.Context, param: click.Parameter, text: str) -> Times:
               help="One span, such as 2026-11-01T10:00/2h.")  # fmt: skip
 @click.option("--after", callback=times, required=True, metavar="BEGIN/LENGTH",
               help="The other, such as 2026-11-08T10:00/2h.")  # fmt: skip
-@click.option(
-    "--prometheus",
-    "url",
-    default=DEFAULT_URL,
-    show_default=True,
-    metavar="URL",
-    help="A Prometheus with our rules, or a server with its API.",
-)
+@rules_server_option
 @click.option("--cluster", help="Only this cluster.  [default: all of them, added up]")
 @click.option("--model", help="Only this model.  [default: all of them, added up]")
 @header_option

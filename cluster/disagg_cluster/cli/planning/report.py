@@ -14,10 +14,10 @@ from disagg_cluster.cli.daemon_page import http_config_option
 from disagg_cluster.cli.number_range import NumberRange
 from disagg_cluster.cli.planning.progress import Progress
 from disagg_cluster.cli.prometheus_access import (
-    DEFAULT_URL,
     access_of,
     header_option,
     named_prometheus,
+    rules_server_option,
 )
 from disagg_exporter.errors import DisaggError
 
@@ -30,14 +30,7 @@ class ReportError(DisaggError):
 @click.option(
     "--since", default="7d", show_default=True, metavar="SPAN", help="Length: 7d, 36h, 90m or 2w."
 )
-@click.option(
-    "--prometheus",
-    "url",
-    default=DEFAULT_URL,
-    show_default=True,
-    metavar="URL",
-    help="A Prometheus with our rules, or a server with its API.",
-)
+@rules_server_option
 @click.option("--cluster", help="Only this cluster.  [default: all of them, added up]")
 @click.option("--gpu-hour-price", type=NumberRange(min=0), help="Price of a GPU hour.")
 @click.option("--currency", default="USD", show_default=True, help="Currency of that price.")
