@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from disagg_cluster.planner.diagnose.diagnose import diagnose
 from disagg_cluster.planner.diagnose.verdict.values import Cause
-from support.diagnosed_lines import DECODE, PREFILL, TARGETS, named
+from support.diagnosed_lines import DECODE, PREFILL, TARGETS, named, without_late_waits
 from support.diagnosis_windows import Line, WindowMaker
 
 
@@ -39,15 +37,8 @@ def test_a_fair_share_explains_no_wait() -> None:
 
 def test_queues_that_come_and_go_at_an_engine_with_more_than_its_share_count_together() -> None:
     lines = favoured((2.0, 3.6), (2.0, 1.2), (2.0, 1.2), wait_seconds=2.4)
-    window = WindowMaker().make(lines)
-    for series in window.of("disagg_engine_prefill_time_to_first_token_seconds_sum"):
-        if series.labels["engine"] == "p0":
-            # There is no queue in the last minute.
-            gained = np.diff(series.values, prepend=0.0)
-            gained[-4:] = gained[:-12].mean()
-            series.values[:] = np.cumsum(gained)
 
-    (diagnosis,), _ = diagnose(window, TARGETS)
+    (diagnosis,), _ = diagnose(without_late_waits(WindowMaker().make(lines), "p0"), TARGETS)
     (found,) = diagnosis.findings
 
     assert (found.cause, [key.engine for key in found.engines]) == (Cause.ROUTING, ["p0"])

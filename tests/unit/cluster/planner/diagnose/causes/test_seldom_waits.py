@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from disagg_cluster.planner.diagnose.diagnose import diagnose
 from disagg_cluster.planner.diagnose.verdict.values import Cause
-from support.diagnosed_lines import DECODE, PREFILL, TARGETS
+from support.diagnosed_lines import DECODE, PREFILL, TARGETS, without_late_waits
 from support.diagnosis_windows import Line, WindowMaker
 
 
@@ -18,12 +16,7 @@ def suspected(lines: Sequence[Line], maker: WindowMaker) -> list[tuple[Cause, li
 
     There are no findings.
     """
-    window = maker.make([*lines, *DECODE])
-    for series in window.of("disagg_engine_prefill_time_to_first_token_seconds_sum"):
-        if series.labels["engine"] == "p0":
-            gained = np.diff(series.values, prepend=0.0)
-            gained[-4:] = gained[:-12].mean()
-            series.values[:] = np.cumsum(gained)
+    window = without_late_waits(maker.make([*lines, *DECODE]), "p0")
     (diagnosis,), _ = diagnose(window, TARGETS)
     assert diagnosis.findings == ()
     return [(each.cause, [key.engine for key in each.engines]) for each in diagnosis.suspects]
