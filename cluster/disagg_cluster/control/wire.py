@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from disagg_cluster.config.values import Section
 from disagg_cluster.control.messages import VERBS, ControlReply, ControlRequest, Verb, name_of
-from disagg_cluster.host.garbage import uncollected
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_exporter.errors import DisaggError, escaped
 from disagg_exporter.model import Role
 
@@ -205,9 +205,8 @@ def _mapping(line: bytes, what: str) -> dict[str, Any]:
     if len(line) > MOST_BYTES:
         raise WireError((f"the {what} is longer than {MOST_BYTES} bytes",))
     try:
-        with uncollected():
-            parsed = json.loads(line)
-    except (ValueError, RecursionError):
+        parsed = parse_foreign(line)
+    except ValueError:
         raise WireError((f"the {what} is no JSON",)) from None
     if not isinstance(parsed, dict):
         raise WireError((f"the {what} is no JSON object",))

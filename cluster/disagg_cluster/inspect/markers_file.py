@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from disagg_cluster.config.problems import Finding, config_error, nearest
-from disagg_cluster.host.garbage import uncollected
+from disagg_cluster.host.foreign_json import TooDeepError, parse_foreign
 from disagg_exporter.roles.evidence.types import Markers, Peers
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -62,14 +62,13 @@ def _parsed(data: bytes, source: str) -> object:
     line = None
     try:
         if len(data) <= MAX_BYTES:
-            with uncollected():
-                return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
+            return parse_foreign(data.decode("utf-8-sig"), object_pairs_hook=_once)
         why = f"longer than {MAX_BYTES} bytes"
     except UnicodeDecodeError:
         why = "not UTF-8"
     except json.JSONDecodeError as error:
         why, line = f"no JSON: {error.msg} at column {error.colno}", error.lineno
-    except RecursionError:
+    except TooDeepError:
         why = "no JSON that we read: nested too deep"
     except _TwiceError as error:
         twice = Finding((error.key,), "given twice", "only one of them would count")

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from disagg_cluster.host.columns import columns
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_cluster.inspect.views import DeviceView, EngineView, NodePage
 from disagg_exporter.errors import DisaggError, escaped
 
@@ -96,7 +97,7 @@ def read_shares(text: bytes) -> NodeShares:
         NotOurViewError: It is something else.
     """
     try:
-        view = json.loads(text)
+        view = parse_foreign(text)
         if view["made_at"] is None:
             return NodeShares()
         by_gpu = {gpu["gpu"]: _observed(gpu["use_ratios"] or {}) for gpu in view["gpus"]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from disagg_cluster.host.garbage import uncollected
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_cluster.prometheus.http_client import TransportError
 from disagg_exporter.errors import DisaggError
 
@@ -144,8 +143,7 @@ class Prometheus:
     def _data(self, status: int, body: bytes) -> dict[str, Any]:
         # Prometheus explains a bad expression in the body of its 400.
         try:
-            with uncollected():
-                answer = json.loads(body, object_hook=_read)
+            answer = parse_foreign(body, object_hook=_read)
             if answer["status"] == "success":
                 if why := _partial(answer):
                     raise PrometheusError(

@@ -10,6 +10,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Any
 
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_exporter.errors import DisaggError
 from disagg_exporter.http.deadline_socket import DeadlineSocket
 
@@ -111,6 +112,6 @@ def _error_page(error: urllib.error.HTTPError) -> Any:
 
 def _value(text: bytes) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_foreign(text)
+    except ValueError:
         return text.decode(errors="replace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from disagg_cluster.config import Worker
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_cluster.host.processes import procfs
 from disagg_cluster.lifecycle.state import WorkerIdentity, WorkerState
 from disagg_cluster.telemetry.engine_registry import (
@@ -41,8 +41,8 @@ def model_size(worker: Worker) -> ModelSize | None:
         return None
     try:
         with (Path(worker.model) / "config.json").open("rb") as file:
-            config = json.loads(file.read(MAX_CONFIG_BYTES))
-    except (OSError, ValueError, RecursionError):
+            config = parse_foreign(file.read(MAX_CONFIG_BYTES))
+    except (OSError, ValueError):
         return None
     return size_from_config(config) if isinstance(config, dict) else None
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_exporter.errors import DisaggError
 
 _DATA = b"data:"
@@ -109,7 +110,7 @@ def written_prompts(line: bytes, url: str) -> list[WrittenPrompt]:
     if text == _DONE:
         return []
     try:
-        event = json.loads(text)
+        event = parse_foreign(text)
         if isinstance(event, dict) and event.get("error"):
             # The stream starts with status 200 before the engine checks the prompt.
             code = event["error"].get("code") if isinstance(event["error"], dict) else None
@@ -159,7 +160,7 @@ def served_models(body: bytes) -> dict[str, int | None]:
         EngineRefusalError: It is not such a list.
     """
     try:
-        listed: Any = json.loads(body)["data"]
+        listed: Any = parse_foreign(body)["data"]
         return {str(each["id"]): _count(each.get("max_model_len")) for each in listed}
     except (ValueError, KeyError, TypeError, AttributeError):
         raise EngineRefusalError(
@@ -174,7 +175,7 @@ def _count(value: object) -> int | None:
 def _message(body: bytes) -> str:
     """The message in an error body, in any of the known formats."""
     try:
-        message = json.loads(body)
+        message = parse_foreign(body)
         error = message.get("error", message)
         found = error.get("message") or message.get("detail") if isinstance(error, dict) else error
         return _one_line(str(found or message).encode())

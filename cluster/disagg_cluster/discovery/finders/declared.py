@@ -7,7 +7,6 @@ names, each endpoint of a worker is a file in `v1/instances` and each worker's m
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -26,7 +25,7 @@ from disagg_cluster.discovery.observations.types import (
     Scan,
     port_of,
 )
-from disagg_cluster.host.garbage import uncollected
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_cluster.host.processes.process_table import read_bytes
 from disagg_exporter.model import Device
 from disagg_exporter.roles.evidence.labels import DYNAMO_WORKER_TYPE
@@ -207,8 +206,7 @@ def _endpoints(host: str, port: str) -> tuple[Endpoint, ...]:
 
 def _parsed(data: bytes) -> Mapping[str, object] | None:
     try:
-        with uncollected():
-            record = json.loads(data)
-    except (ValueError, RecursionError):
+        record = parse_foreign(data)
+    except ValueError:
         return None
     return record if isinstance(record, Mapping) else None

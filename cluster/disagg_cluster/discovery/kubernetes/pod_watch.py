@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import time
@@ -21,6 +20,7 @@ from disagg_cluster.discovery.kubernetes.pod_store import (
     WatchOutcome,
 )
 from disagg_cluster.discovery.kubernetes.pods import Pod, read_pod
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_exporter.collectors import CollectorHealth, DaemonExecutor, is_foreseen
 from disagg_exporter.model import CollectorStatus
 from disagg_exporter.model.counted import counted
@@ -188,7 +188,7 @@ def _event(line: bytes) -> object:
     if not line.endswith(b"\n") and len(line) > MAX_OBJECT_CHARACTERS:
         raise StreamError("the API server sent an object that is too large")
     try:
-        event: object = json.loads(line)
-    except (ValueError, RecursionError):
+        event: object = parse_foreign(line)
+    except ValueError:
         raise StreamError("the API server sent a change that is not JSON") from None
     return event

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
 
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_cluster.host.spans import duration_text
 from disagg_cluster.inspect.doctor.facts import Diagnosis, Level, WorkerFacts
 from disagg_exporter.model.counted import counted
@@ -16,7 +16,7 @@ _LINE_CHARACTERS = 160
 def read_workers(text: bytes) -> tuple[WorkerFacts, ...]:
     """Return the workers in a daemon's `/view.json`; none if it cannot be parsed."""
     try:
-        view = json.loads(text)
+        view = parse_foreign(text)
         made = _seconds(view["made_at"])
         engines = [(each["engine"], each["worker"]) for each in view["engines"]]
         return tuple(_worker(name, worker, made) for name, worker in engines if worker is not None)

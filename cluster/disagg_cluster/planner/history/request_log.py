@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_cluster.planner.history.history_file import (
     HistoryFileError,
     Problems,
@@ -81,8 +81,8 @@ def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> Load
 
 def _request(line: str, number: int, problems: Problems) -> tuple[float, float, float] | None:
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):  # deeply nested brackets
+        row = parse_foreign(line)
+    except ValueError:
         row = None
     if not isinstance(row, dict):
         problems.add(number, f"expected a JSON object, found {line[:40].strip()!r}")

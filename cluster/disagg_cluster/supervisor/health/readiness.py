@@ -6,7 +6,6 @@ must be held by the worker's session, and the models page must name its model.
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from contextlib import closing
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from socket import AF_INET, AF_INET6
 from typing import TYPE_CHECKING
 
-from disagg_cluster.host.garbage import uncollected
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_cluster.host.tcp_listeners import Owner, listening_inodes, owner_of, session_members
 from disagg_cluster.lifecycle.state import Health
 from disagg_cluster.telemetry.pages.engine_tls import client_for
@@ -254,9 +253,8 @@ def _model_fault(target: ProbeTarget, models: ProbeResponse, ours: bool) -> Prob
 def _served(body: bytes) -> tuple[str, ...]:
     """Return the names on a models page; none if it is not one."""
     try:
-        with uncollected():
-            page = json.loads(body)
-    except (ValueError, RecursionError):
+        page = parse_foreign(body)
+    except ValueError:
         return ()
     models = page.get("data") if isinstance(page, dict) else None
     entries = models if isinstance(models, list) else []

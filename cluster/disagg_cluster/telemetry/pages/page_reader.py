@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from disagg_cluster.host.garbage import uncollected
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_exporter.engine_pages.adapters import version_path
 from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
 from disagg_exporter.engine_pages.exposition.lines import PageError
@@ -170,8 +169,8 @@ def _with_version(result: ScrapeResult, fetched: FetchResult) -> ScrapeResult:
         return ScrapeResult(result.job, error=fetched.page, answered=True)
     answer = None
     if isinstance(fetched.page, bytes):
-        with contextlib.suppress(ValueError, RecursionError), uncollected():
-            answer = json.loads(fetched.page)
+        with contextlib.suppress(ValueError):
+            answer = parse_foreign(fetched.page)
     version = answer.get("version") if isinstance(answer, dict) else None
     if not isinstance(version, str) or not version.isprintable():
         version = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 from disagg_cluster.control.client import ask, new_request
 from disagg_cluster.control.messages import DaemonStatus
 from disagg_cluster.control.views import DaemonView, WorkerView
+from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.prometheus.http_client import RefusedError, Target, fetch
 from disagg_cluster.top.readings.parsing import reading_of
@@ -77,7 +77,7 @@ class NodeSource:
         """The last ten minutes of its devices; empty if the daemon does not report them."""
         try:
             text = fetch(self._target_now(), "/recent.json", _DEADLINE_SECONDS)
-            return tuple(readings_of(json.loads(text)))
+            return tuple(readings_of(parse_foreign(text)))
         except (RefusedError, ValueError, LookupError, TypeError, AttributeError):
             return ()
 
@@ -119,7 +119,7 @@ class NodeSource:
 def _view_json(target: Target) -> Mapping[str, object]:
     """The content of the daemon's `/view.json`; empty if it has none."""
     try:
-        content = json.loads(fetch(target, "/view.json", _DEADLINE_SECONDS))
+        content = parse_foreign(fetch(target, "/view.json", _DEADLINE_SECONDS))
     except (RefusedError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

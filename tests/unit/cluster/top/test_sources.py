@@ -204,14 +204,20 @@ def test_pool_verdicts_and_links_are_those_of_the_daemon() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"not json", b"[]", b'{"pools": [{}], "links": 1}', b'{"made_at": null}']
+    "answer",
+    [b"not json", b"[]", b"[" * 100_000, b'{"pools": [{}], "links": 1}', b'{"made_at": null}'],
+    ids=["text", "list", "deep", "other types", "nothing"],
 )
 def test_an_invalid_view_answer_gives_no_verdicts(answer: bytes) -> None:
     with page_server(lambda path: answer if path == "/view.json" else PAGE) as root:
         assert NodeSource(lambda: Target(root), None).read().verdicts == {}
 
 
-@pytest.mark.parametrize("answer", [b"not json", b"[]", b'{"devices": [{"gpu": 1}]}', b"null"])
+@pytest.mark.parametrize(
+    "answer",
+    [b"not json", b"[]", b"[" * 100_000, b'{"devices": [{"gpu": 1}]}', b"null"],
+    ids=["text", "list", "deep", "other types", "null"],
+)
 def test_an_invalid_answer_about_recent_readings_gives_no_history(answer: bytes) -> None:
     with page_server(lambda path: answer if "recent" in path else PAGE) as root:
         assert NodeSource(lambda: Target(root), None).past() == ()

@@ -57,7 +57,9 @@ def test_a_stream_line_gives_the_prompts_of_its_tokens(
         b'data: {"choices": [{"text": "a"}]}',
         b'data: {"choices": [3]}',
         b"data: 7",
+        b"data: " + b"[" * 100_000,
     ],
+    ids=["html", "cut", "number", "no index", "no object", "no event", "deep"],
 )
 def test_an_invalid_stream_of_completions_is_refused(line: bytes) -> None:
     with pytest.raises(EngineRefusalError, match="no stream of completions"):
@@ -83,6 +85,19 @@ def test_an_error_within_the_stream_is_raised_like_an_error_response() -> None:
         (307, b"", EngineRefusalError, "elsewhere"),
         (500, b"\x1b[31mbad\x07 " + b"x" * 999, EngineRefusalError, "500"),
         (400, b"[1]", EngineRefusalError, "400"),
+        (400, b"[" * 100_000, EngineRefusalError, "[[["),
+    ],
+    ids=[
+        "unauthorized",
+        "busy",
+        "not ready",
+        "not found",
+        "long",
+        "vocabulary",
+        "elsewhere",
+        "control characters",
+        "list",
+        "deep",
     ],
 )
 def test_a_refusal_gives_its_reason_in_bounded_printable_text(
@@ -102,7 +117,11 @@ def test_served_models_have_their_maximum_length() -> None:
     assert served_models(body) == {"a": 4096, "b": None}
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"data": 3}', b'{"data": [3]}'])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html>", b"[]", b'{"data": 3}', b'{"data": [3]}', b"[" * 100_000],
+    ids=["nothing", "html", "list", "number", "numbers", "deep"],
+)
 def test_an_invalid_list_of_models_is_reported_as_no_openai_api(body: bytes) -> None:
     with pytest.raises(EngineRefusalError, match="no OpenAI API"):
         served_models(body)
