@@ -11,7 +11,7 @@ from disagg_exporter.errors import DisaggError
 
 # Connections that the kernel queues; when the queue is full, a client retries only after a second.
 _BACKLOG = 1024
-NODE_SETTING = "`listen: metrics:` in the node file, `--port`"
+NODE_SETTING = "`--port`, or `listen: metrics:` in the node file, if there is one"
 """Where the address of a node's page is set, for people."""
 
 _NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)

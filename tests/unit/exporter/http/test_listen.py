@@ -43,9 +43,9 @@ def test_a_port_in_use_is_refused_with_a_remedy() -> None:
             open_listener(address, "`listen:` of another file")
 
     assert str(caught.value).startswith(f"cannot listen on {address}: the port is taken")
-    choose = "or choose another port"
-    assert str(caught.value).endswith(f"{choose} (`listen: metrics:` in the node file, `--port`)")
-    assert str(elsewhere.value).endswith(f"{choose} (`listen:` of another file)")
+    setting = "`--port`, or `listen: metrics:` in the node file, if there is one"
+    assert str(caught.value).endswith(f"or choose another port ({setting})")
+    assert str(elsewhere.value).endswith("or choose another port (`listen:` of another file)")
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "x" * 64 + ".invalid"])
