@@ -23,7 +23,8 @@ def draw_prefill(found: PrefillTuning, path: Path) -> None:
     """Write a plot of the rate over the tokens of a step, a row per prompt length.
 
     Raises:
-        PlotError: matplotlib is missing, or the file cannot be written.
+        PlotError: matplotlib is missing.
+        CannotWriteError: The file cannot be written.
     """
     rows = {f"prompts of {each.prompt_tokens} tokens": each for each in found.lengths}
     _draw_rows(rows, _draw_length, path)
@@ -33,7 +34,8 @@ def draw_decode(found: DecodeTuning, path: Path) -> None:
     """Write a plot of step time over the batch, a row per context length.
 
     Raises:
-        PlotError: matplotlib is missing, or the file cannot be written.
+        PlotError: matplotlib is missing.
+        CannotWriteError: The file cannot be written.
     """
     rows = {f"contexts of {each.context_tokens} tokens": each for each in found.contexts}
     _draw_rows(rows, _draw_context, path)

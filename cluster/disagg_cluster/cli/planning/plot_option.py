@@ -34,16 +34,18 @@ def check_plot(path: Path) -> None:
 
     Raises:
         UsageError: Not a plot file name, or its folder is missing.
-        PlotError: matplotlib is missing, or the file cannot be written.
+        PlotError: matplotlib is missing.
+        CannotWriteError: The file cannot be written.
     """
-    from disagg_cluster.planner.outlook.pictures import FORMATS, check_picture, require_matplotlib
+    from disagg_cluster.host.files.writable import check_writable
+    from disagg_cluster.planner.outlook.pictures import FORMATS, require_matplotlib
 
     if path.suffix not in FORMATS:
         raise click.UsageError("--plot: a picture is a .svg or a .png file")
     if not path.parent.is_dir():
         raise click.UsageError(f"--plot: {path.parent} is no folder")
     require_matplotlib()
-    check_picture(path)
+    check_writable(path)
 
 
 def print_plot(path: Path, models: int) -> None:

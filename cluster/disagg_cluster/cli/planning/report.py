@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -19,11 +18,6 @@ from disagg_cluster.cli.prometheus_access import (
     named_prometheus,
     rules_server_option,
 )
-from disagg_exporter.errors import DisaggError
-
-
-class ReportError(DisaggError):
-    """A report cannot be written; the message says where and why."""
 
 
 @click.command
@@ -63,7 +57,7 @@ def report(
       disagg-node report --since 7d -o report.html
       disagg-node report --since 36h --prometheus http://prometheus:9090 --gpu-hour-price 2.5
     """  # noqa: D301 # click looks for the character itself
-    from disagg_cluster.host.files.writable import check_writable
+    from disagg_cluster.host.files.writable import check_writable, writing
     from disagg_cluster.inspect.report.figures import GpuHourPrice, report_of
     from disagg_cluster.inspect.report.history import Reader
     from disagg_cluster.inspect.report.html import html
@@ -78,8 +72,7 @@ def report(
         raise click.UsageError(f"{output.parent} is no folder")
     period = period_until(time.time(), parse_since(since))
     if output is not None:
-        with _writing(output):
-            check_writable(output)
+        check_writable(output)
     access = access_of(url, headers, http_config)
     progress = Progress()
     reader = Reader(access.url, cluster, access.headers, progress.say, access.tls)
@@ -100,14 +93,6 @@ def report(
         return
     step = history.firing_step_seconds
     text = html(figures, step) if output.suffix == ".html" else markdown(figures)
-    with _writing(output):
+    with writing(output):
         output.write_text(text, encoding="utf-8")
     click.echo(output)
-
-
-@contextmanager
-def _writing(output: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ReportError(f"cannot write {output}: {error.strerror}") from error

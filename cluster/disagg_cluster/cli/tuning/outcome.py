@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +30,6 @@ class NothingToSetError(DisaggError):
     """There is no recommendation to write."""
 
 
-class CannotWriteError(DisaggError):
-    """A file cannot be written; its content is unchanged."""
-
-
 @dataclass(frozen=True, slots=True)
 class OutcomeOptions:
     """Outputs of the result besides standard output."""
@@ -56,6 +51,7 @@ class OutcomeOptions:
             CannotWriteError: A file cannot be written.
         """
         from disagg_cluster.host.files.atomic_write import check_writable
+        from disagg_cluster.host.files.writable import writing
         from disagg_cluster.nodefile import read
         from disagg_cluster.nodefile.argument_edit import ArgumentEditError
         from disagg_cluster.planner.capacity.learned.tune_profile import merged, read_profile
@@ -63,8 +59,8 @@ class OutcomeOptions:
         if self.profile is not None:
             if not self.profile.parent.is_dir():
                 raise click.UsageError(f"--profile: {self.profile.parent} is no folder")
-            with _writing(self.profile) as place:
-                check_writable(place)
+            with writing(self.profile):
+                check_writable(self.profile.resolve())
             if self.profile.exists():
                 old = read_profile(self.profile)
                 merged(old, old.model_copy(update={"model_name": model}))
@@ -74,8 +70,8 @@ class OutcomeOptions:
                 raise ArgumentEditError(
                     f"{worker.name} is a {worker.engine}, which has no such arguments"
                 )
-            with _writing(self.node_file) as place:
-                check_writable(place)
+            with writing(self.node_file):
+                check_writable(self.node_file.resolve())
 
     def keep(
         self,
@@ -96,7 +92,6 @@ class OutcomeOptions:
 
         Raises:
             CannotWriteError: A file could not be written.
-            PlotError: The plot could not be written.
             NothingToSetError: There is nothing to write into the node file.
             ArgumentEditError: The node file cannot be changed this way.
         """
@@ -201,19 +196,13 @@ def _probed_worker(file: NodeFile, target: TargetOptions, url: str) -> Worker:
 
 def _write(path: Path, text: str) -> None:
     from disagg_cluster.host.files.atomic_write import write_whole
+    from disagg_cluster.host.files.writable import writing
 
-    with _writing(path) as place:
+    with writing(path):
+        # Links are resolved, so that their target is replaced.
+        place = path.resolve()
         mode = place.stat().st_mode & 0o777 if place.exists() else 0o644
         write_whole(place, text.encode(), mode)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[Path]:
-    """Yield the path to write; links are resolved, so that their target is replaced."""
-    try:
-        yield path.resolve()
-    except OSError as error:
-        raise CannotWriteError(f"cannot write {path}: {error.strerror}") from error
 
 
 def outcome_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,13 +1,31 @@
-"""Whether a file can be written, before minutes are spent on what it is to contain."""
+"""Files that a command is asked to write, and whether they can be, before minutes are spent."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from disagg_exporter.errors import DisaggError
+
+
+class CannotWriteError(DisaggError):
+    """A file cannot be written; the text says which and why."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise `CannotWriteError` for an `OSError` of the block, which writes the file."""
+    try:
+        yield
+    except OSError as error:
+        raise CannotWriteError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def check_writable(path: Path) -> None:
-    """Raise `OSError` if a file cannot be written; its present content is kept."""
-    is_new = not path.exists()
-    path.open("ab").close()
-    if is_new:
-        path.unlink()
+    """Raise `CannotWriteError` if a file cannot be written; its present content is kept."""
+    with writing(path):
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()

@@ -28,7 +28,8 @@ def draw_plan(plan: GpuPlan, path: Path) -> None:
     """Write a picture of the first `MOST_ROWS` models, with a column for each role.
 
     Raises:
-        PlotError: matplotlib is not installed, or the file cannot be written.
+        PlotError: matplotlib is not installed.
+        CannotWriteError: The file cannot be written.
     """
     shown = plan.models[:MOST_ROWS]
     most = max((len(each.roles) for each in shown if isinstance(each, ModelPlan)), default=1)
@@ -49,7 +50,8 @@ def draw_change(before: GpuPlan, after: GpuPlan, path: Path) -> None:
     """Write a picture of what two plans recommend, with a column for each role and GPU name.
 
     Raises:
-        PlotError: matplotlib is not installed, or the file cannot be written.
+        PlotError: matplotlib is not installed.
+        CannotWriteError: The file cannot be written.
     """
     pairs = list(zip(before.models, after.models, strict=True))[:MOST_ROWS]
     columns = [

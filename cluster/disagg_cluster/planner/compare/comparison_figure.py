@@ -16,7 +16,8 @@ def draw_comparison(found: Comparison | UndecidedComparison, path: Path) -> None
     """Write a figure: a line for each measure, with its change in percent and 90 % interval.
 
     Raises:
-        PlotError: matplotlib is not installed, or the file cannot be written.
+        PlotError: matplotlib is not installed.
+        CannotWriteError: The file cannot be written.
     """
     figure, [[axes]] = grid(1, 1)
     measures = () if isinstance(found, UndecidedComparison) else found.measures

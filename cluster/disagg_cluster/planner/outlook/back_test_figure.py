@@ -23,7 +23,8 @@ def draw_back_test(models: Sequence[Tested], path: Path) -> None:
     """Write a figure of the first `MOST_ROWS` models, with a column per phase.
 
     Raises:
-        PlotError: matplotlib is not installed, or the file cannot be written.
+        PlotError: matplotlib is not installed.
+        CannotWriteError: The file cannot be written.
     """
     shown = models[:MOST_ROWS]
     figure, axes = grid(len(shown), 2)

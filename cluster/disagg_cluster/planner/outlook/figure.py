@@ -32,7 +32,8 @@ def draw(outlooks: Sequence[ModelOutlook], path: Path) -> None:
     """Write a figure of the first `MOST_ROWS` outlooks.
 
     Raises:
-        PlotError: matplotlib is not installed, or the file cannot be written.
+        PlotError: matplotlib is not installed.
+        CannotWriteError: The file cannot be written.
     """
     shown = outlooks[:MOST_ROWS]
     figure, axes = grid(len(shown), 2)

@@ -5,13 +5,11 @@ matplotlib is imported only when a figure is drawn: it takes 40 MB and half a se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from disagg_cluster.host.files.writable import check_writable
+from disagg_cluster.host.files.writable import writing
 from disagg_exporter.errors import DisaggError
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ _DAY_SECONDS = 86_400.0
 
 
 class PlotError(DisaggError):
-    """A figure cannot be drawn; the text says why and what to do."""
+    """Figures cannot be drawn here; the text says why and what to do."""
 
 
 def require_matplotlib() -> None:
@@ -74,21 +72,7 @@ def note(axes: Axes, text: str) -> None:
     axes.set_title(text, fontsize=8, loc="center", y=0.85).set_wrap(True)
 
 
-def check_picture(path: Path) -> None:
-    """Raise `PlotError` if the file cannot be written; its present content is kept."""
-    with _writing(path):
-        check_writable(path)
-
-
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure; raise `PlotError` if the file cannot be written."""
-    with _writing(path):
+    """Write the figure; raise `CannotWriteError` if the file cannot be written."""
+    with writing(path):
         figure.savefig(path, dpi=120)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise PlotError(f"cannot write {path}: {error.strerror}") from error
