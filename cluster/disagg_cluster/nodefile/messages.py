@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from disagg_cluster.config.masking import MASK, follows_secret, is_secret_name, 
 from disagg_cluster.config.problems import Finding, YamlPath, nearest
 from disagg_cluster.nodefile.shape import SchemaEntry, find_entry, home_of
 
+_EXPONENT = re.compile("[eE]")
+_YAML_EXPONENT = re.compile(r"\..*[eE][-+]")
 _MOST_GUESSES = 100
 """For this many unknown keys the intended key is guessed: each guess compares all known keys."""
 
@@ -137,6 +140,8 @@ def _hint(kind: str, entry: SchemaEntry, value: object) -> str:
     if kind == "string_type" and not isinstance(value, (dict, list)):
         return "put it in quotes"
     if kind in ("int_type", "float_type") and isinstance(value, str) and _is_number(value):
+        if _EXPONENT.search(value) and not _YAML_EXPONENT.search(value):
+            return "YAML takes it for text: an exponent needs a point and a sign, as in 5.0e+10"
         return "write it without quotes"
     return ""
 

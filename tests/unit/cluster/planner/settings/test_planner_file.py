@@ -76,6 +76,26 @@ def test_every_problem_is_reported_with_its_line(tmp_path: Path) -> None:
     assert "every_seconds" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        ("50e9", "an exponent needs a point and a sign, as in 5.0e+10"),
+        ("5.0e10", "an exponent needs a point and a sign, as in 5.0e+10"),
+        ("'5.0e+10'", "write it without quotes"),
+        ("'50'", "write it without quotes"),
+    ],
+)
+def test_a_number_that_yaml_takes_for_text_is_told_from_one_in_quotes(
+    number: str, hint: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "planner.yaml"
+    path.write_text(f"kv_link_bytes_per_second: {number}\n")
+
+    with pytest.raises(ConfigError) as caught:
+        read_planner_file(path)
+    assert str(caught.value).endswith(hint)
+
+
 def test_problems_of_workers_are_reported_with_all_others(tmp_path: Path) -> None:
     path = tmp_path / "planner.yaml"
     path.write_text(
