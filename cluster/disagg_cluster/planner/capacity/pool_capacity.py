@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -11,6 +11,15 @@ from disagg_cluster.planner.capacity.problems import not_in_range, refuse
 
 Bound = Literal["ttft", "itl", "kv", "max_num_seqs", "compute", "unseen"]
 """The limit reached first; `unseen` if no higher load was observed, though one may be possible."""
+LIMIT_WORDS: Mapping[Bound, str] = {
+    "ttft": "the time to first token",
+    "itl": "the time between tokens",
+    "kv": "room in the KV cache",
+    "max_num_seqs": "the number of requests that an engine runs at once",
+    "compute": "computing itself: the queue would grow without end",
+    "unseen": "what was ever observed of these engines: more may be possible",
+}
+"""Each limit, as what it is that the limit is."""
 
 
 @dataclass(frozen=True, slots=True)

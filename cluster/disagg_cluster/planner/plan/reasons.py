@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from disagg_cluster.planner.capacity.pool_capacity import LIMIT_WORDS
 from disagg_cluster.planner.forecast.driver_shifts import DriverShift
 from disagg_cluster.planner.forecast.forecast_error import ForecastError
 from disagg_cluster.planner.forecast.paths import LoadPaths
@@ -64,21 +65,15 @@ def pool_words(
     `needed` are those that it needs in each block beside its role's other pools.
     """
     option = pool.option
-    peak = int(np.argmax(pool.needed))
-    words = [
-        f"{costs.quantile * _PERCENT:.0f} % of futures need at most "
-        f"{counted(int(pool.needed[peak]), 'engine')} of {option.gpus} x {option.gpu_name} for "
-        f"{option.role} at {_block_clock(paths, peak, now_seconds)}, the most of the next "
-        f"{paths.horizon_seconds / 3600:.2g} h: {_load_words(paths, peak)}"
-    ]
-    curve = option.curve(step_mix(paths, peak, demand.base_mix))
-    if isinstance(curve, EngineCurve):
-        words.append(f"the limit reached first is {_BOUNDS.get(curve.bound, curve.bound)}")
-        if not curve.meets_targets:
-            words.append(
-                "requests are too long for the targets with any number of engines: these keep the "
-                "queue from growing"
-            )
+    if pool.needed_at(costs.quantile).any():
+        words = list(_need_words(demand, pool, paths, costs, now_seconds))
+    else:
+        kept = int(pool.needed.max())
+        words = [
+            f"{costs.quantile * _PERCENT:.0f} % of futures need no engine in the next "
+            f"{_hours(paths.horizon_seconds)}"
+            + (f"; {kept} {agreeing(kept, 'is', 'are')} kept at least" if kept else "")
+        ]
     if option.role is not Role.PREFILL and option.costs.shape.kv_tokens is None:
         words.append(
             "the size of their KV cache is not known: it bounds nothing here, so that more may be "
@@ -94,6 +89,28 @@ def pool_words(
     )
 
 
+def _need_words(
+    demand: ModelDemand, pool: RolePool, paths: LoadPaths, costs: PlanCosts, now_seconds: float
+) -> Iterator[str]:
+    """How many engines are needed at most, when, for which load, and what limits them."""
+    option = pool.option
+    peak = int(np.argmax(pool.needed))
+    yield (
+        f"{costs.quantile * _PERCENT:.0f} % of futures need at most "
+        f"{counted(int(pool.needed[peak]), 'engine')} of {option.gpus} x {option.gpu_name} for "
+        f"{option.role} at {_block_clock(paths, peak, now_seconds)}, the most of the next "
+        f"{_hours(paths.horizon_seconds)}: {_load_words(paths, peak)}"
+    )
+    curve = option.curve(step_mix(paths, peak, demand.base_mix))
+    if isinstance(curve, EngineCurve):
+        yield f"the limit reached first is {LIMIT_WORDS[curve.bound]}"
+        if not curve.meets_targets:
+            yield (
+                "requests are too long for the targets with any number of engines: these keep the "
+                "queue from growing"
+            )
+
+
 def _change_words(
     present: int,
     counts: Counts,
@@ -107,7 +124,7 @@ def _change_words(
     changed = np.flatnonzero(counts != present)
     if not changed.size:
         if not (counts < needed).any():
-            yield f"{_those_present(present)} enough, and needed: nothing to do"
+            yield f"{_those_present(present)} enough, and none too many: nothing to do"
         return
     first = int(changed[0])
     at, more = _block_clock(paths, first, now_seconds), int(counts[first]) - present
@@ -167,18 +184,12 @@ def _minutes(seconds: float) -> str:
     return counted(round(seconds / 60), "minute")
 
 
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.2g} h" if seconds >= 3600 else _minutes(seconds)
+
+
 def _those_present(engines: int) -> str:
     return "the present one is" if engines == 1 else f"the present {engines} are"
-
-
-_BOUNDS = {
-    "ttft": "the time to first token",
-    "itl": "the time between tokens",
-    "kv": "room in the KV cache",
-    "max_num_seqs": "the number of requests that an engine runs at once",
-    "compute": "computing itself: the queue would grow without end",
-    "unseen": "what was ever observed of these engines: more may be possible",
-}
 
 
 def _load_words(paths: LoadPaths, block: int) -> str:

@@ -418,6 +418,25 @@ def test_no_model_no_load_and_a_huge_load_can_be_planned() -> None:
     assert role(huge, Role.PREFILL).rows[-1].recommended > 100_000
 
 
+def test_without_load_the_reasons_name_engines_that_are_kept_and_no_limit() -> None:
+    """As the rows, which need 0 GPUs."""
+    found = role(planned(demand(paths([0.0] * 12), Fleet(3, 3))), Role.PREFILL)
+    alone = role(planned(demand(paths([0.0] * 12), Fleet(1, 1))), Role.PREFILL)
+
+    assert {row.needed for row in found.rows} == {0}
+    kept = "90 % of futures need no engine in the next 1 h; 1 is kept at least"
+    assert found.reasons[0] == kept
+    assert not any("limit" in each for each in found.reasons)
+    assert "2 of 3 may go" in found.reasons[1]
+    assert alone.reasons == (kept, "the present one is enough, and none too many: nothing to do")
+
+
+def test_a_short_horizon_is_given_in_minutes() -> None:
+    found = role(planned(demand(paths([9.0] * 3))), Role.PREFILL)
+
+    assert "the most of the next 15 minutes" in found.reasons[0]
+
+
 def test_a_model_without_a_forecast_is_undecided_and_keeps_its_gpus() -> None:
     bounds = PlanBounds((GpuOffer("A", 8, gpus_per_node=1),))
     unknown = demand(UndecidedForecast("3 steps of history"), Fleet(2, 3), name="new")
@@ -434,6 +453,7 @@ def test_unreachable_targets_leave_a_model_undecided() -> None:
     (outcome,) = found.models
     assert isinstance(outcome, UndecidedPlan)
     assert "no capacity for prefill" in outcome.reason
+    assert outcome.reason.endswith("the limit is the time to first token")
 
 
 def test_prompts_too_long_for_their_target_get_a_plan_that_says_so() -> None:
