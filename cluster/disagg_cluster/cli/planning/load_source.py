@@ -202,49 +202,60 @@ def past_loads(
     return wanted
 
 
-_OPTIONS = (
-    click.option(
-        "--prometheus",
-        "url",
-        metavar="URL",
-        help=f"A Prometheus, or a server with its API.  [default: {DEFAULT_URL}]",
-    ),
-    click.option(
-        "--csv",
-        type=click.Path(path_type=Path),
-        help="A CSV file with t_s, requests_per_s, prompt_tokens_per_s, output_tokens_per_s.",
-    ),
-    click.option(
-        "--requests",
-        "request_log",
-        type=click.Path(path_type=Path),
-        help="A request log as JSON lines: timestamp (ms), input_length, output_length.",
-    ),
-    click.option(
-        "--since", metavar="SPAN", help=f"How far back to read.  [default: {DEFAULT_SINCE}]"
-    ),
-    click.option(
-        "--step",
-        "step_seconds",
-        callback=span,
-        metavar="SPAN",
-        help="Length of a step.  [default: 60s]",
-    ),
-    click.option("--cluster", help="Only this cluster.  [default: each of them]"),
-    click.option("--model", help="Only this model.  [default: each of them]"),
-    header_option,
-    http_config_option,
-)
-
-
 def source_options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options of a load source, passed to the command as `source`."""
+    return _with_source(command, server=DEFAULT_URL, cluster="each of them")
 
+
+def planned_source_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command with a planner file (`read_planned_load`)."""
+    of_file = "that of the planner file"
+    return _with_source(command, server=of_file, cluster=of_file)
+
+
+def _with_source(command: Callable[..., None], *, server: str, cluster: str) -> Callable[..., None]:
     @functools.wraps(command)
     def packed(**given: Any) -> None:
         source = LoadSource(**{each.name: given.pop(each.name) for each in fields(LoadSource)})
         command(source=source, **given)
 
-    for option in reversed(_OPTIONS):
+    for option in reversed(_options(server, cluster)):
         packed = option(packed)
     return packed
+
+
+def _options(server: str, cluster: str) -> Sequence[Callable[..., Any]]:
+    """The options of a load source; the arguments say what is read where none is given."""
+    return (
+        click.option(
+            "--prometheus",
+            "url",
+            metavar="URL",
+            help=f"A Prometheus, or a server with its API.  [default: {server}]",
+        ),
+        click.option(
+            "--csv",
+            type=click.Path(path_type=Path),
+            help="A CSV file with t_s, requests_per_s, prompt_tokens_per_s, output_tokens_per_s.",
+        ),
+        click.option(
+            "--requests",
+            "request_log",
+            type=click.Path(path_type=Path),
+            help="A request log as JSON lines: timestamp (ms), input_length, output_length.",
+        ),
+        click.option(
+            "--since", metavar="SPAN", help=f"How far back to read.  [default: {DEFAULT_SINCE}]"
+        ),
+        click.option(
+            "--step",
+            "step_seconds",
+            callback=span,
+            metavar="SPAN",
+            help="Length of a step.  [default: 60s]",
+        ),
+        click.option("--cluster", help=f"Only this cluster.  [default: {cluster}]"),
+        click.option("--model", help="Only this model.  [default: each of them]"),
+        header_option,
+        http_config_option,
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from disagg_cluster.cli.number_range import NumberRange
-from disagg_cluster.cli.planning.load_source import LoadSource, source_options
+from disagg_cluster.cli.planning.load_source import LoadSource, planned_source_options
 from disagg_cluster.cli.planning.planned_load import read_planned_load
 from disagg_cluster.cli.planning.plot_option import plot_option, print_plot
 from disagg_cluster.cli.planning.progress import Progress
@@ -40,7 +40,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print it as 
 
 
 @click.command
-@source_options
+@planned_source_options
 @config_option
 @json_option
 @plot_option("GPUs needed against those that are there")
@@ -77,7 +77,7 @@ def plan(source: LoadSource, file: Path, as_json: bool, plot: Path | None) -> No
 
 
 @click.command
-@source_options
+@planned_source_options
 @config_option
 @json_option
 @click.option("--requests-factor", type=FACTOR, default=1.0, help="Multiplies the requests.")

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from disagg_cluster.cli.planning.load_source import LoadSource, source_options
+from disagg_cluster.cli.planning.load_source import LoadSource, planned_source_options
 from disagg_cluster.cli.planning.plan import FACTOR, config_option, json_option
 from disagg_cluster.cli.planning.planned_load import read_planned_load
 from disagg_cluster.cli.planning.progress import Progress
 
 
 @click.command
-@source_options
+@planned_source_options
 @config_option
 @json_option
 @click.option(

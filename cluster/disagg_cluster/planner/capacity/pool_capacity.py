@@ -11,7 +11,7 @@ from disagg_cluster.planner.capacity.problems import not_in_range, refuse
 
 Bound = Literal["ttft", "itl", "kv", "max_num_seqs", "compute", "unseen"]
 """The limit reached first; `unseen` if no higher load was observed, though one may be possible."""
-LIMIT_WORDS: Mapping[Bound, str] = {
+_LIMITS: Mapping[Bound, str] = {
     "ttft": "the time to first token",
     "itl": "the time between tokens",
     "kv": "room in the KV cache",
@@ -19,7 +19,6 @@ LIMIT_WORDS: Mapping[Bound, str] = {
     "compute": "computing itself: the queue would grow without end",
     "unseen": "what was ever observed of these engines: more may be possible",
 }
-"""Each limit, as what it is that the limit is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +33,11 @@ class PoolCapacity:
     bound: Bound
     utilization: float
     batch: float
+
+    @property
+    def limit(self) -> str:
+        """The bound, in words."""
+        return _LIMITS[self.bound]
 
 
 class EnginePool(Protocol):

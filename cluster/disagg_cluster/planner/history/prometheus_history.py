@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
 import numpy as np
@@ -124,9 +125,11 @@ class PrometheusHistory:
             return NoPastLoadError(f"there is no cluster {wanted!r}, only {names}")
         worked_there = worked(SampleSource(wanted))
         if known and not self._clusters_with(worked_there, "whether engines worked", request):
+            ended = datetime.fromtimestamp(request.last_seconds, UTC)
             return NoLoadYetError(
-                "nodes are scraped, but no engine has served a request yet: there is no load to "
-                "forecast from"
+                "nodes are scraped, but no engine had served a request by "
+                f"{ended:%Y-%m-%d %H:%M} UTC, where the last whole step ends: there is no "
+                "load to forecast from yet"
             )
         if known:
             return NoPastLoadError(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from disagg_cluster.planner.capacity.pool_capacity import LIMIT_WORDS
 from disagg_cluster.planner.forecast.driver_shifts import DriverShift
 from disagg_cluster.planner.forecast.forecast_error import ForecastError
 from disagg_cluster.planner.forecast.paths import LoadPaths
@@ -103,7 +102,7 @@ def _need_words(
     )
     curve = option.curve(step_mix(paths, peak, demand.base_mix))
     if isinstance(curve, EngineCurve):
-        yield f"the limit reached first is {LIMIT_WORDS[curve.bound]}"
+        yield f"the limit reached first is {curve.limit}"
         if not curve.meets_targets:
             yield (
                 "requests are too long for the targets with any number of engines: these keep the "

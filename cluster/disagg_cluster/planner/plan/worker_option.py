@@ -13,12 +13,7 @@ from numpy.typing import NDArray
 
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts, UnseenStepError
 from disagg_cluster.planner.capacity.engine_pools import engine_pool
-from disagg_cluster.planner.capacity.pool_capacity import (
-    LIMIT_WORDS,
-    Bound,
-    PoolCapacity,
-    UndecidedCapacity,
-)
+from disagg_cluster.planner.capacity.pool_capacity import PoolCapacity, UndecidedCapacity
 from disagg_cluster.planner.capacity.request_mix import (
     LENGTH_GRID,
     MOST_TOKENS,
@@ -55,7 +50,7 @@ class EngineCurve:
     """
 
     mix: RequestMix
-    bound: Bound
+    limit: str
     rates: Floats
     prompts: Floats
     prompt_seconds: Floats
@@ -181,14 +176,13 @@ class WorkerOption:
         if not each[-1] > 0:
             return UnreachableTargets(
                 f"no number of {self.role} engines on {self.gpus} x {self.gpu_name} holds the "
-                f"targets for prompts of about {mix.prompt_tokens:,.0f} tokens: the limit is "
-                f"{LIMIT_WORDS[found[-1].bound]}"
+                f"targets for prompts of about {mix.prompt_tokens:,.0f} tokens: {found[-1].limit}"
             )
         counts = np.arange(1, _ENGINES[-1] + 1)
         rates = np.interp(np.log(counts), np.log(_ENGINES), each) * counts
         return EngineCurve(
             mix,
-            found[-1].bound,
+            found[-1].limit,
             np.maximum.accumulate(rates),
             *self._prompt_seconds(mix),
             *self._token_seconds(mix, found[-1]),

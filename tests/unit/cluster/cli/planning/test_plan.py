@@ -269,3 +269,12 @@ def test_the_planner_file_sets_the_cluster_also_of_another_prometheus(
 
     assert code == 1
     assert f'cluster="{cluster}"' in asked[0]
+
+
+@pytest.mark.parametrize("command", ["plan", "whatif", "rebalance", "separation"])
+def test_help_names_the_planner_file_as_the_default_source(command: str) -> None:
+    _, text, _ = run(command, "--help")
+
+    shown = " ".join(text.split())
+    assert shown.count("[default: that of the planner file]") == 2
+    assert "127.0.0.1:9090" not in shown

@@ -392,7 +392,7 @@ def test_a_cluster_whose_engines_have_served_nothing_yet_lacks_nothing_but_load(
         }
     )
 
-    with pytest.raises(NoLoadYetError, match="no engine has served a request yet"):
+    with pytest.raises(NoLoadYetError, match="no engine had served a request by 1970-01-01 00:10"):
         PrometheusHistory(prometheus).read(ten_minutes(cluster))
 
 

@@ -453,7 +453,7 @@ def test_unreachable_targets_leave_a_model_undecided() -> None:
     (outcome,) = found.models
     assert isinstance(outcome, UndecidedPlan)
     assert "no capacity for prefill" in outcome.reason
-    assert outcome.reason.endswith("the limit is the time to first token")
+    assert outcome.reason.endswith(" tokens: the time to first token")
 
 
 def test_prompts_too_long_for_their_target_get_a_plan_that_says_so() -> None:
