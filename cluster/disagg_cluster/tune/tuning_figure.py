@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from disagg_cluster.planner.outlook.pictures import COLOURS, grid, note, save
+from disagg_cluster.planner.outlook.pictures import COLOURS, grid, legend, save, title
 from disagg_cluster.tune.decode_tuning import ContextTuning, DecodeTuning
 from disagg_cluster.tune.prefill_tuning import LengthTuning, PrefillTuning
 from disagg_exporter.capacity.curves.limits import KNEE_SHARE, enough
@@ -43,12 +43,10 @@ def draw_decode(found: DecodeTuning, path: Path) -> None:
 
 def _draw_rows(rows: Mapping[str, _Row], draw: Callable[[Axes, _Row], None], path: Path) -> None:
     figure, axes = grid(len(rows), 1)
-    for (place,), (title, row) in zip(axes, rows.items(), strict=True):
-        place.set_title(title, fontsize=10, loc="left")
+    for (place,), (name, row) in zip(axes, rows.items(), strict=True):
+        title(place, name, "" if row.points else "nothing was timed")
         if row.points:
             draw(place, row)
-        else:
-            note(place, "nothing was timed")
     save(figure, path)
 
 
@@ -90,4 +88,4 @@ def _label(axes: Axes, sizes: str, values: str) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel(sizes)
     axes.set_ylabel(values)
-    axes.legend(loc="best", fontsize=8, framealpha=0.8)
+    legend(axes)

@@ -1,9 +1,10 @@
-"""A plan as a picture: GPUs needed at each horizon, against those present."""
+"""A plan as a picture: GPUs needed over its horizon, against those present."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.outlook.pictures import (
@@ -11,12 +12,18 @@ from disagg_cluster.planner.outlook.pictures import (
     MOST_ROWS,
     days,
     grid,
-    note,
     save,
     time_axis,
+    title,
 )
 from disagg_cluster.planner.outlook.wording import named
-from disagg_cluster.planner.plan.gpu_plan import GpuPlan, ModelPlan, RolePlan, UndecidedPlan
+from disagg_cluster.planner.plan.gpu_plan import (
+    GpuPlan,
+    ModelPlan,
+    RoleCourse,
+    RolePlan,
+    UndecidedPlan,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,18 +43,17 @@ def draw_plan(plan: GpuPlan, path: Path) -> None:
     figure, axes = grid(max(1, len(shown)), most)
     for row, model in zip(axes, shown, strict=False):
         name = named(LoadKey("", model.model_name, model.engine_namespace))
-        row[0].set_title(name, fontsize=10, loc="left")
         if isinstance(model, UndecidedPlan):
-            note(row[0], f"undecided: {model.reason}")
+            title(row[0], name, f"undecided: {model.reason}")
             continue
         for place, role in zip(row, model.roles, strict=False):
-            _draw_role(place, role, plan.now_seconds)
-            place.set_title(f"{role.role} on {role.gpu_name}: {name}", fontsize=10, loc="left")
+            _draw_role(place, role)
+            title(place, f"{_named_role(role)}: {name}")
     save(figure, path)
 
 
 def draw_change(before: GpuPlan, after: GpuPlan, path: Path) -> None:
-    """Write a picture of what two plans recommend, with a column for each role and GPU name.
+    """Write a picture of the GPUs that two plans have, with a column for each role and GPU name.
 
     Raises:
         PlotError: matplotlib is not installed.
@@ -55,26 +61,26 @@ def draw_change(before: GpuPlan, after: GpuPlan, path: Path) -> None:
     """
     pairs = list(zip(before.models, after.models, strict=True))[:MOST_ROWS]
     columns = [
-        sorted({_named_role(role) for each in pair for role in _roles(each)}) for pair in pairs
+        list(dict.fromkeys(_named_role(role) for each in pair for role in _roles(each)))
+        for pair in pairs
     ]
     figure, axes = grid(max(1, len(pairs)), max(1, *map(len, columns), 0))
-    for row, pair, titles in zip(axes, pairs, columns, strict=False):
+    for row, pair, of_roles in zip(axes, pairs, columns, strict=False):
         name = named(LoadKey("", pair[0].model_name, pair[0].engine_namespace))
-        row[0].set_title(name, fontsize=10, loc="left")
-        for place, title in zip(row, titles, strict=False):
-            place.set_title(f"{title}: {name}", fontsize=10, loc="left")
-            for model, (label, colour) in zip(pair, _BOTH, strict=True):
-                for role in _roles(model):
-                    if _named_role(role) == title:
-                        _draw_recommended(place, role, before.now_seconds, label, colour)
-            time_axis(place, "GPUs")
-        undecided = [
+        undecided = "\n".join(
             f"{label}: undecided: {each.reason}"
             for each, (label, _) in zip(pair, _BOTH, strict=True)
             if isinstance(each, UndecidedPlan)
-        ]
-        if undecided:
-            note(row[0], "\n".join(undecided))
+        )
+        if not of_roles:
+            title(row[0], name, undecided)
+        for place, of_role in zip(row, of_roles, strict=False):
+            for model, (label, colour) in zip(pair, _BOTH, strict=True):
+                for role in _roles(model):
+                    if _named_role(role) == of_role:
+                        _draw_serving(place, role.course, label, colour)
+            time_axis(place, "GPUs")
+            title(place, f"{of_role}: {name}", undecided)
     save(figure, path)
 
 
@@ -86,27 +92,25 @@ def _named_role(role: RolePlan) -> str:
     return f"{role.role.value} on {role.gpu_name}"
 
 
-def _draw_role(axes: Axes, role: RolePlan, now_seconds: float) -> None:
+def _draw_role(axes: Axes, role: RolePlan) -> None:
     colour = COLOURS.get(role.role.value, "#444444")
-    quantiles = sorted({row.quantile for row in role.rows})
-    for strength, quantile in enumerate(quantiles, 1):
-        rows = [row for row in role.rows if row.quantile == quantile]
-        times = [days(now_seconds + row.horizon_seconds) for row in rows]
-        needed = [row.needed for row in rows]
+    course = role.course
+    for strength, (quantile, needed) in enumerate(sorted(course.needed.items()), 1):
         label = f"needed by {100 * quantile:g} % of futures at most"
-        share = strength / len(quantiles)
-        axes.plot(times, needed, color=colour, alpha=share, marker="o", ms=3, label=label)
-    _draw_recommended(axes, role, now_seconds, "recommended", "#222222")
+        share = strength / len(course.needed)
+        _draw_blocks(axes, course, needed, label=label, color=colour, alpha=share, lw=2.4)
+    _draw_serving(axes, course, "recommended", "#222222")
     present = role.engines * role.gpus
     axes.axhline(present, color="#888888", lw=1.0, ls="--", label=f"there now: {present}")
     time_axis(axes, "GPUs")
 
 
-def _draw_recommended(
-    axes: Axes, role: RolePlan, now_seconds: float, label: str, colour: str
-) -> None:
-    highest = max(row.quantile for row in role.rows)
-    rows = [row for row in role.rows if row.quantile == highest]
-    times = [days(now_seconds + row.horizon_seconds) for row in rows]
-    recommended = [row.recommended for row in rows]
-    axes.step(times, recommended, where="post", color=colour, lw=1.4, label=label)
+def _draw_serving(axes: Axes, course: RoleCourse, label: str, colour: str) -> None:
+    _draw_blocks(axes, course, course.serving, label=label, color=colour, lw=1.2)
+
+
+def _draw_blocks(axes: Axes, course: RoleCourse, gpus: Sequence[int], **style: Any) -> None:
+    """Draw GPUs block by block, to the end of the last one."""
+    edges = range(len(gpus) + 1)
+    times = [days(course.start_seconds + edge * course.step_seconds) for edge in edges]
+    axes.step(times, [*gpus, gpus[-1]], where="post", **style)

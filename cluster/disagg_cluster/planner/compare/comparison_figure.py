@@ -7,7 +7,7 @@ from pathlib import Path
 from disagg_cluster.planner.compare.comparison import Comparison, MeasuredChange
 from disagg_cluster.planner.compare.comparison_text import MEASURE_WORDS
 from disagg_cluster.planner.compare.matching import UndecidedComparison
-from disagg_cluster.planner.outlook.pictures import grid, note, save
+from disagg_cluster.planner.outlook.pictures import grid, save, title
 
 _COLOURS = {"better": "#1b9e77", "worse": "#d95f02", "no sure difference": "#888888"}
 
@@ -35,5 +35,5 @@ def draw_comparison(found: Comparison | UndecidedComparison, path: Path) -> None
     axes.axvline(0.0, color="#222222", lw=0.8)
     axes.set_xlabel("change in %, after against before at equal load, with 90 % interval")
     if isinstance(found, UndecidedComparison):
-        note(axes, f"undecided: {found.why}")
+        title(axes, "", f"undecided: {found.why}")
     save(figure, path)

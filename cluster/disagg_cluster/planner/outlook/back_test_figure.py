@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from disagg_cluster.planner.history.load_history import LoadKey
 from disagg_cluster.planner.outlook.back_test import HorizonScore
 from disagg_cluster.planner.outlook.horizons import duration
-from disagg_cluster.planner.outlook.pictures import COLOURS, MOST_ROWS, grid, note, save
+from disagg_cluster.planner.outlook.pictures import COLOURS, MOST_ROWS, grid, legend, save, title
 from disagg_cluster.planner.outlook.wording import Scores, named
 from disagg_exporter.model import Phase
 
@@ -30,16 +30,15 @@ def draw_back_test(models: Sequence[Tested], path: Path) -> None:
     figure, axes = grid(len(shown), 2)
     for row, (key, phases) in zip(axes, shown, strict=True):
         for place, (phase, scores) in zip(row, phases, strict=True):
-            place.set_title(f"{phase.value}: {named(key)}", fontsize=10, loc="left")
-            _draw_phase(place, phase, scores)
+            title(place, f"{phase.value}: {named(key)}", _draw_phase(place, phase, scores))
     save(figure, path)
 
 
-def _draw_phase(axes: Axes, phase: Phase, scores: Scores) -> None:
+def _draw_phase(axes: Axes, phase: Phase, scores: Scores) -> str:
+    """Draw the errors; return why there are none."""
     decided = [each for each in scores if isinstance(each, HorizonScore)]
     if not decided:
-        note(axes, f"undecided: {getattr(scores[0], 'why', '')}" if scores else "no horizon")
-        return
+        return f"undecided: {getattr(scores[0], 'why', '')}" if scores else "no horizon"
     ends = [duration(each.horizon_seconds) for each in decided]
     lines = (
         ("error", [each.error_ratio for each in decided], COLOURS[phase.value], "-"),
@@ -64,4 +63,5 @@ def _draw_phase(axes: Axes, phase: Phase, scores: Scores) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("horizon")
     axes.set_ylabel("% of the load; % of the time")
-    axes.legend(loc="upper left", fontsize=8, framealpha=0.8)
+    legend(axes)
+    return ""

@@ -15,9 +15,9 @@ from disagg_cluster.planner.outlook.pictures import (
     MOST_ROWS,
     days,
     grid,
-    note,
     save,
     time_axis,
+    title,
 )
 from disagg_cluster.planner.outlook.wording import named
 
@@ -39,12 +39,13 @@ def draw(outlooks: Sequence[ModelOutlook], path: Path) -> None:
     figure, axes = grid(len(shown), 2)
     for row, outlook in zip(axes, shown, strict=True):
         for place, phase in zip(row, outlook.phases, strict=True):
-            _draw_phase(place, phase)
-            place.set_title(f"{phase.phase.value}: {named(outlook.key)}", fontsize=10, loc="left")
+            note = _draw_phase(place, phase)
+            title(place, f"{phase.phase.value}: {named(outlook.key)}", note)
     save(figure, path)
 
 
-def _draw_phase(axes: Axes, phase: PhaseOutlook) -> None:
+def _draw_phase(axes: Axes, phase: PhaseOutlook) -> str:
+    """Draw the past load and the bands; return why there are none."""
     colour = COLOURS[phase.phase.value]
     series, made = phase.series, phase.forecast
     ahead_seconds = 0.0 if made is None else made.horizon_seconds
@@ -53,20 +54,17 @@ def _draw_phase(axes: Axes, phase: PhaseOutlook) -> None:
     begin = series.end_seconds - steps * series.step_seconds
     past = series.values[len(series.values) - steps :]
     axes.plot(_days(begin, series.step_seconds, steps), past, color="#444444", lw=0.8, label="load")
-    if made is None:
-        why = next((getattr(each, "why", "") for each in phase.horizons), "")
-        note(axes, f"undecided: {why}")
-    else:
+    if made is not None:
         times = _days(made.start_seconds, made.step_seconds, made.values.shape[1])
         pairs = [(i, len(made.quantiles) - 1 - i) for i in range(len(made.quantiles) // 2)]
-        for low, high in pairs:
+        for place, (low, high) in enumerate(pairs):
             band = f"{100 * made.quantiles[low]:g} to {100 * made.quantiles[high]:g} %"
             axes.fill_between(
                 times,
                 made.values[low],
                 made.values[high],
                 color=colour,
-                alpha=0.2,
+                alpha=0.2 + 0.2 * place,
                 label=band,
                 lw=0,
             )
@@ -74,6 +72,8 @@ def _draw_phase(axes: Axes, phase: PhaseOutlook) -> None:
         axes.plot(times, made.values[middle], color=colour, lw=1.2, label="median")
         axes.axvline(float(times[0]), color="#888888", lw=0.8, ls=":")
     time_axis(axes, "tokens/s")
+    why = next((getattr(each, "why", "") for each in phase.horizons), "")
+    return "" if made is not None else f"undecided: {why}"
 
 
 def _days(begin_seconds: float, step_seconds: float, steps: int) -> Floats:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from disagg_cluster.host.files.writable import writing
@@ -21,6 +22,8 @@ MOST_ROWS = 12
 """Most rows of a figure, to keep it readable."""
 COLOURS = {"prefill": "#1f77b4", "decode": "#d95f02", "mixed": "#7570b3"}
 _DAY_SECONDS = 86_400.0
+_NOTE_CHARACTERS = 80
+"""As many as fit above one of two plots in a row."""
 
 
 class PlotError(DisaggError):
@@ -63,13 +66,19 @@ def time_axis(axes: Axes, unit: str) -> None:
     axes.set_ylim(bottom=0)
     axes.set_ylabel(unit)
     axes.set_xlabel("UTC")
+    legend(axes)
+
+
+def legend(axes: Axes) -> None:
+    """Name what is drawn, where it covers least."""
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper left", fontsize=8, framealpha=0.8)
+        axes.legend(loc="best", fontsize=8, framealpha=0.8)
 
 
-def note(axes: Axes, text: str) -> None:
-    """Show in an empty plot why it is empty."""
-    axes.set_title(text, fontsize=8, loc="center", y=0.85).set_wrap(True)
+def title(axes: Axes, name: str, note: str = "") -> None:
+    """Name a plot above it; `note` says below the name why something is not drawn."""
+    lines = [line for part in note.splitlines() for line in wrap(part, _NOTE_CHARACTERS)]
+    axes.set_title("\n".join([name, *lines]), fontsize=10, loc="left")
 
 
 def save(figure: Figure, path: Path) -> None:

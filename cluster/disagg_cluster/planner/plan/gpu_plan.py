@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -62,6 +63,19 @@ class PlanRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleCourse:
+    """GPUs of one role in each block of its forecast, of which the rows are samples.
+
+    `needed` is by quantile; `serving` are those that the plan has then.
+    """
+
+    start_seconds: float
+    step_seconds: float
+    needed: Mapping[float, tuple[int, ...]]
+    serving: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RolePlan:
     """One role of one model on GPUs of one name: what to order now, and all horizons.
 
@@ -75,6 +89,7 @@ class RolePlan:
     engines: int
     engines_now: int
     rows: tuple[PlanRow, ...]
+    course: RoleCourse
     reasons: tuple[str, ...]
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from disagg_cluster.planner.forecast.paths import LoadPaths
 from disagg_cluster.planner.plan.bounds import PlanBounds
 from disagg_cluster.planner.plan.expected_cost import expected_cost
-from disagg_cluster.planner.plan.gpu_plan import ModelPlan, PlanRow, RolePlan
+from disagg_cluster.planner.plan.gpu_plan import ModelPlan, PlanRow, RoleCourse, RolePlan
 from disagg_cluster.planner.plan.planned_model import PlannedModel
 from disagg_cluster.planner.plan.reasons import error_words, pool_words, shift_words
 from disagg_cluster.planner.plan.role_pool import RolePool
@@ -36,6 +37,10 @@ def model_plan(
         for rank, (pool, counts) in enumerate(zip(pools, granted, strict=True)):
             if rank and not pool.present and not counts.any():
                 continue
+            needed = {
+                quantile: _own_needs(pools, granted, rank, _needed_at(quantile))
+                for quantile in QUANTILES
+            }
             roles.append(
                 RolePlan(
                     role=pool.option.role,
@@ -43,14 +48,15 @@ def model_plan(
                     gpus=pool.option.gpus,
                     engines=pool.present,
                     engines_now=_engines_now(pool, counts, reachable),
-                    rows=tuple(_rows(model, pools, granted, rank, reachable, now_seconds)),
+                    rows=tuple(_rows(model.paths, pool, counts, needed, reachable, now_seconds)),
+                    course=_course(model.paths, pool, counts, needed),
                     reasons=(
                         *pool_words(
                             model.demand,
                             pool,
                             model.paths,
                             counts,
-                            _own_needs(pools, granted, rank),
+                            _own_needs(pools, granted, rank, lambda each: each.needed),
                             timing,
                             costs,
                             now_seconds,
@@ -103,36 +109,28 @@ def _engines_now(pool: RolePool, counts: Counts, reachable: int) -> int:
 
 
 def _rows(
-    model: PlannedModel,
-    pools: Sequence[RolePool],
-    granted: Sequence[Counts],
-    rank: int,
+    paths: LoadPaths,
+    pool: RolePool,
+    counts: Counts,
+    needed: Mapping[float, Counts],
     reachable: int,
     now_seconds: float,
 ) -> list[PlanRow]:
     """Rows for each horizon within the forecast, by the block that it lies in.
 
     Blocks begin where the history ends, up to a block before now: an engine ordered now serves in
-    the row of any horizon longer than its start. If a role has GPUs of several names, its first
-    pool needs what the others do not serve.
+    the row of any horizon longer than its start.
     """
-    pool, counts = pools[rank], granted[rank]
     gpus = pool.option.gpus
     rows = []
-    begun_seconds = max(0.0, now_seconds - model.paths.start_seconds)
+    begun_seconds = max(0.0, now_seconds - paths.start_seconds)
     for horizon in HORIZONS_SECONDS:
-        if horizon > model.paths.horizon_seconds:
+        if horizon > paths.horizon_seconds:
             break
-        ahead = (begun_seconds + horizon) / model.paths.step_seconds
+        ahead = (begun_seconds + horizon) / paths.step_seconds
         block = min(max(0, math.ceil(ahead - 1e-9) - 1), len(counts) - 1)
         recommended = int(counts[block]) if horizon else _engines_now(pool, counts, reachable)
-        for quantile in QUANTILES:
-            needed = int(pool.needed_at(quantile)[block])
-            if rank:
-                needed = min(needed, int(counts[block]))
-            else:
-                unserved = _unserved_share(pools, granted, quantile, block)
-                needed = math.ceil(needed * unserved - 1e-9)
+        for quantile, engines in needed.items():
             rows.append(
                 PlanRow(
                     role=pool.option.role,
@@ -140,35 +138,52 @@ def _rows(
                     horizon_seconds=horizon,
                     quantile=quantile,
                     current=pool.present * gpus,
-                    needed=needed * gpus,
+                    needed=int(engines[block]) * gpus,
                     recommended=recommended * gpus,
                     # Not by the recommended: engines ordered now do not serve yet.
-                    shortfall=max(0, needed - int(counts[block])) * gpus,
+                    shortfall=max(0, int(engines[block] - counts[block])) * gpus,
                 )
             )
     return rows
 
 
-def _own_needs(pools: Sequence[RolePool], granted: Sequence[Counts], rank: int) -> Counts:
-    """Engines that a pool needs in each block beside what its role's other pools serve."""
-    needed = pools[rank].needed
+def _course(
+    paths: LoadPaths, pool: RolePool, counts: Counts, needed: Mapping[float, Counts]
+) -> RoleCourse:
+    gpus, known = pool.option.gpus, paths.steps
+    return RoleCourse(
+        start_seconds=paths.start_seconds,
+        step_seconds=paths.step_seconds,
+        needed={
+            quantile: tuple((engines[:known] * gpus).tolist())
+            for quantile, engines in needed.items()
+        },
+        serving=tuple((counts[:known] * gpus).tolist()),
+    )
+
+
+def _needed_at(quantile: float) -> Callable[[RolePool], Counts]:
+    return lambda pool: pool.needed_at(quantile)
+
+
+def _own_needs(
+    pools: Sequence[RolePool],
+    granted: Sequence[Counts],
+    rank: int,
+    alone: Callable[[RolePool], Counts],
+) -> Counts:
+    """Engines that a pool needs in each block beside what its role's other pools serve.
+
+    `alone` says how many a pool needs that serves its role alone. The first pool needs what the
+    others, on GPUs of other names, do not serve.
+    """
+    needed = alone(pools[rank])
     if rank:
         return np.minimum(needed, granted[rank])
     served = sum(
-        counts / np.maximum(pool.needed, 1)
+        counts / np.maximum(alone(pool), 1)
         for pool, counts in zip(pools[1:], granted[1:], strict=True)
     )
     unserved = np.maximum(1.0 - np.asarray(served), 0.0)
     found: Counts = np.ceil(needed * unserved - 1e-9).astype(np.int64)
     return found
-
-
-def _unserved_share(
-    pools: Sequence[RolePool], granted: Sequence[Counts], quantile: float, block: int
-) -> float:
-    """The part of a role's load that its pools after the first do not serve."""
-    served = sum(
-        counts[block] / max(int(pool.needed_at(quantile)[block]), 1)
-        for pool, counts in zip(pools[1:], granted[1:], strict=True)
-    )
-    return max(0.0, 1.0 - float(served))

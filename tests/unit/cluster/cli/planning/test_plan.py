@@ -102,6 +102,10 @@ def test_a_picture_of_whatif_shows_both_plans_and_why_one_is_undecided(
     assert texts.count("as it is") == 2
     assert texts.count("GPUs") == 2
     assert any(text.startswith("if: undecided: no capacity for decode") for text in texts)
+    titles = [text.partition(" on ")[0] for text in texts if " on NVIDIA H200: " in text]
+    assert titles == ["prefill", "decode"]
+    # As wide as one of two plots in a row.
+    assert max(map(len, texts)) <= 80
 
 
 def test_a_picture_of_a_plan_shows_needed_recommended_and_present_gpus_of_each_role(

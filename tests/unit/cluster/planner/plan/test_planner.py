@@ -284,6 +284,22 @@ def test_engines_for_a_rising_load_are_ordered_a_lead_time_before() -> None:
     assert added.at_seconds == NOW + 6 * BLOCK - TIMING.lead_seconds
 
 
+def test_the_course_of_a_role_has_every_change_and_agrees_with_its_rows() -> None:
+    found = planned(demand(paths([50.0] * 4 + [300.0] * 9), Fleet(1, 1)))
+    prefill = role(found, Role.PREFILL)
+    course = prefill.course
+
+    changed = np.flatnonzero(np.diff([1, *course.serving]))
+    starts = [course.start_seconds + course.step_seconds * int(block) for block in changed]
+    ordered = [each.at_seconds for each in found.actions if each.role is Role.PREFILL]
+    assert starts == [at + TIMING.lead_seconds for at in ordered]
+    assert len(starts) > 1
+    for row in prefill.rows[3:]:
+        block = int(row.horizon_seconds // BLOCK) - 1
+        assert course.serving[block] == row.recommended
+        assert course.needed[row.quantile][block] == row.needed
+
+
 def test_a_bound_is_reported_with_the_most_it_leaves_short_not_the_last() -> None:
     bounds = PlanBounds((GpuOffer("A", 2, gpus_per_node=1),))
     load = [100.0] * 6 + [12.0] * 6

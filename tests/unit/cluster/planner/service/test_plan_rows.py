@@ -6,6 +6,7 @@ from disagg_cluster.planner.plan.gpu_plan import (
     GpuPlan,
     ModelPlan,
     PlanRow,
+    RoleCourse,
     RolePlan,
 )
 from disagg_cluster.planner.service.plan_rows import write_plan
@@ -19,7 +20,8 @@ DECODE = ("llama", "", H200, "decode")
 def decode_on(gpus: int, engines: int, needed: int) -> RolePlan:
     """Engines of one size: present ones and needed ones."""
     row = PlanRow(Role.DECODE, H200, 300.0, 0.9, engines * gpus, needed * gpus, needed * gpus, 0)
-    return RolePlan(Role.DECODE, H200, gpus, engines, engines, (row,), ("why",))
+    course = RoleCourse(0.0, 300.0, {0.9: (row.needed,)}, (row.recommended,))
+    return RolePlan(Role.DECODE, H200, gpus, engines, engines, (row,), course, ("why",))
 
 
 def written(*roles: RolePlan, running: dict[CostKey, int]) -> MetricRows:
