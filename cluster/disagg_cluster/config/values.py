@@ -12,7 +12,15 @@ from functools import lru_cache
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+)
 
 from disagg_exporter.devices.source import DeviceKind
 from disagg_exporter.http.listen import ListenError, parse_listen
@@ -180,10 +188,11 @@ Amount = Annotated[
 ]
 Count = Annotated[int, Field(ge=1)]
 HostAddress = Annotated[str, AfterValidator(_host_address)]
-RootUrl = Annotated[str, AfterValidator(lambda text: _root_of(text, "http"))]
-EngineUrl = Annotated[str, AfterValidator(lambda text: _root_of(text, "http", "https"))]
-PageUrl = Annotated[str, AfterValidator(_page_url)]
-HookUrl = Annotated[str, AfterValidator(_hook_url)]
+_HTTP_URL = WithJsonSchema({"type": "string", "pattern": "^https?://"})
+RootUrl = Annotated[str, AfterValidator(lambda text: _root_of(text, "http")), _HTTP_URL]
+EngineUrl = Annotated[str, AfterValidator(lambda text: _root_of(text, "http", "https")), _HTTP_URL]
+PageUrl = Annotated[str, AfterValidator(_page_url), _HTTP_URL]
+HookUrl = Annotated[str, AfterValidator(_hook_url), _HTTP_URL]
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 AddressText = Annotated[str, AfterValidator(_address_text)]

@@ -39,6 +39,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
+{{- /* The settings of the image where a part has its own, which take precedence; the common digest is
+       that of the common repository and tag. Takes (root, the part's settings). */}}
+{{- define "disagg-node.ownImage" -}}
+{{- $own := deepCopy (last . | default dict) }}
+{{- if or $own.repository $own.tag }}
+{{- $own = merge $own (dict "digest" "") }}
+{{- end }}
+{{- mergeOverwrite (deepCopy (first .).Values.image) $own | toYaml }}
+{{- end }}
+
 {{- define "disagg-node.image" -}}
 {{- $tag := .Chart.AppVersion }}
 {{- if eq .Values.profile "launch" }}

@@ -221,6 +221,55 @@ def test_the_notes_show_how_to_check_the_installation(case: str) -> None:
     assert "{{" not in told
 
 
+def test_the_notes_ask_a_guarded_page_as_a_user_and_show_that_of_the_planner() -> None:
+    users = {"web": {"tlsSecret": "tls", "basicAuthUsers": {"ops": f"$2b$10${'a' * 53}"}}}
+    told = notes(values_of("planner") | users)
+
+    assert "curl --insecure --user ops https://127.0.0.1:9847/metrics" in told
+    assert "port-forward deployment/rel-disagg-node-planner 9848" in told
+    assert "curl --insecure --user ops https://127.0.0.1:9848/" in told
+    assert "planner" not in notes(values_of("attach-default"))
+
+
+@pytest.mark.parametrize(
+    ("case", "needs"),
+    [
+        ("attach-default", "hostPID, hostPath volumes:"),
+        ("launch-pools", "hostNetwork, IPC_LOCK:"),
+        ("attach-least-rights", None),
+        ("launch-openshift", None),
+    ],
+)
+def test_the_notes_name_what_the_namespace_must_allow(case: str, needs: str | None) -> None:
+    told = notes(values_of(case))
+
+    assert ("pod-security.kubernetes.io/enforce=privileged" in told) == (needs is not None)
+    if needs is not None:
+        assert f"NOTE: the namespace must allow {needs}" in told
+
+
+def test_the_notes_name_the_volume_that_shows_gpus_to_unprivileged_pods() -> None:
+    values = values_of("attach-least-rights")
+    told = notes(values | {"attach": values["attach"] | {"gpus": {"from": "volume-mounts"}}})
+
+    assert "NOTE: the namespace must allow hostPath volumes:" in told
+
+
+@pytest.mark.parametrize("monitor", ["podMonitor", "serviceMonitor"])
+def test_the_notes_name_objects_that_a_prometheus_operator_may_not_choose(monitor: str) -> None:
+    made = {"podMonitor": {"enabled": False}, "prometheusRule": {"enabled": True}}
+    bare = notes({**made, monitor: {"enabled": True}})
+    labels = {"labels": {"release": "kube-prometheus-stack"}}
+    chosen = notes({**made, monitor: {"enabled": True, **labels}, "prometheusRule": labels})
+
+    assert f"NOTE: there are no labels in {monitor}.labels, prometheusRule.labels." in bare
+    assert "no labels" not in chosen
+
+
+def test_one_worker_is_singular_in_the_notes() -> None:
+    assert ", 1 worker on nodes with " in notes(values_of("launch-pools"))
+
+
 @pytest.mark.parametrize("case", ["attach-default", "launch-eight-gpus"])
 def test_the_notes_warn_of_a_cluster_without_a_name(case: str) -> None:
     values = values_of(case)

@@ -56,6 +56,33 @@ def test_the_planner_has_one_replica_and_is_recreated() -> None:
     assert spec["strategy"] == {"type": "Recreate"}
 
 
+@pytest.mark.parametrize(
+    ("own", "image"),
+    [
+        ({}, f"nodes@sha256:{'a' * 64}"),
+        ({"tag": "0.1.0"}, "nodes:0.1.0"),
+        ({"repository": "small", "tag": "0.1.0"}, "small:0.1.0"),
+        ({"digest": f"sha256:{'b' * 64}"}, f"nodes@sha256:{'b' * 64}"),
+    ],
+)
+def test_the_planner_may_have_a_smaller_image_than_the_engines(
+    own: dict[str, str], image: str
+) -> None:
+    common = {"repository": "nodes", "digest": f"sha256:{'a' * 64}", "pullPolicy": "Always"}
+    planner = values_of(CASE)["planner"] | {"image": own}
+    deployment = named("Deployment", image=common, planner=planner)
+
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container["imagePullPolicy"]) == (image, "Always")
+
+
+def test_the_planners_prometheus_is_an_address_with_its_scheme() -> None:
+    planner = {"enabled": True, "config": {"prometheus": {"url": "prometheus:9090"}}}
+
+    with pytest.raises(HelmError, match="/planner/config/prometheus/url"):
+        render({"planner": planner})
+
+
 def test_the_planner_file_is_valid_and_has_the_charts_page_and_credentials(tmp_path: Path) -> None:
     path = tmp_path / "planner.yaml"
     path.write_text(named("ConfigMap")["data"]["planner.yaml"])
