@@ -71,6 +71,7 @@ SMG = Front(
 
 FRONTS = (DYNAMO_FRONTEND, VLLM_ROUTER, SMG)
 
+_PREFIXES = (b"dynamo_frontend_", b"vllm_router_", b"smg_router_")
 _MODEL = "model"
 _WANTED = SeriesFilter(name for front in FRONTS for name in front.adapter.names)
 MOST_MODELS = 64
@@ -131,6 +132,11 @@ def _by_model(layout: Sequence[SeriesKey]) -> tuple[Front, dict[str, Samples]]:
             return front, dict(by_model)
     kinds = ", ".join(front.adapter.kind for front in FRONTS)
     raise PageError(f"no series of a known frontend or router on the page (known: {kinds})")
+
+
+def is_front_page(text: bytes) -> bool:
+    """Return whether a frontend or router wrote the page, though it may have served nothing yet."""
+    return any(prefix in text for prefix in _PREFIXES)
 
 
 def parse_front_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> FrontPage:

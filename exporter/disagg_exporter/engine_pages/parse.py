@@ -13,6 +13,7 @@ from disagg_exporter.engine_pages.exposition.lines import (
     Sample,
     SamplesByName,
     SeriesFilter,
+    UnknownPageError,
     check_whole,
     scan,
 )
@@ -172,7 +173,7 @@ def _recognized(layout: Sequence[SeriesKey]) -> tuple[Adapter, Samples]:
                 ours[bare] = placed
         if ours:
             return adapter, ours
-    raise PageError(f"no series of a known engine on the page (known: {', '.join(KINDS)})")
+    raise UnknownPageError(f"no series of a known engine on the page (known: {', '.join(KINDS)})")
 
 
 def _completed(totals: dict[Total, float], values: Mapping[Value, float]) -> dict[Total, float]:
@@ -205,7 +206,8 @@ def parse_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> Engine
         keys: Series keys of this engine's earlier pages.
 
     Raises:
-        PageError: The page is not from a known engine, is cut off, has an invalid line among
+        UnknownPageError: The page is not from a known engine.
+        PageError: The page is empty, or cut off, has an invalid line among
             those we need, a sample twice, or a counter that is not a number from 0 up.
     """
     if text.lstrip()[:1] == b"<":

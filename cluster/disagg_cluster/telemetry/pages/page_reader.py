@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from disagg_cluster.host.foreign_json import parse_foreign
 from disagg_exporter.engine_pages.adapters import version_path
 from disagg_exporter.engine_pages.exposition.layout import SeriesKeys
-from disagg_exporter.engine_pages.exposition.lines import PageError
+from disagg_exporter.engine_pages.exposition.lines import PageError, UnknownPageError
+from disagg_exporter.engine_pages.fronts import is_front_page
 from disagg_exporter.engine_pages.parse import parse_page
 from disagg_exporter.http.client.exchange import Address, FetchRequest, FetchResult
 from disagg_exporter.http.client.page_poller import PagePoller
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 DEADLINE_SECONDS = 2.0
 """The deadline of one request, however slowly the engine sends."""
+
+_OF_A_FRONT = (
+    "this is the page of a frontend or router, not of an engine: name its address under "
+    "`frontends:` in the node file instead"
+)
 
 KeepLines = Callable[[str, bytes], tuple[str, ...]]
 
@@ -158,6 +164,9 @@ class PageReader:
             lines = self._keep_lines(job.engine, text)
             heads = self._heads.setdefault(job.engine, SeriesKeys())
             return ScrapeResult(job, parse_page(text, job.began_ns, heads), lines)
+        except UnknownPageError as error:
+            front = PageError(_OF_A_FRONT) if is_front_page(text) else error
+            return ScrapeResult(job, error=front, answered=True)
         except PageError as error:
             return ScrapeResult(job, error=error, answered=True)
         except Exception as error:  # noqa: BLE001 - what anybody serves must not end us

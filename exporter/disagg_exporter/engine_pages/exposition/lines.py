@@ -29,6 +29,10 @@ class PageError(DisaggError):
     """An invalid page; the message says why."""
 
 
+class UnknownPageError(PageError):
+    """A page of no known engine; the message names those that are known."""
+
+
 def no_count(name: str, value: float) -> PageError:
     """Return the error of a counter that is negative, not a number or above 2^62."""
     # The cause has no name or value, so that another counter or value is not logged as new.
@@ -39,8 +43,10 @@ def check_whole(text: bytes) -> None:
     """Check that this is a page to its end.
 
     Raises:
-        PageError: It is compressed, or cut off.
+        PageError: It is empty, compressed, or cut off.
     """
+    if not text:
+        raise PageError("the page is empty")
     # Some proxies compress whatever is asked for.
     if text.startswith(b"\x1f\x8b"):
         raise PageError("the page is compressed by gzip, which was not asked for")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from disagg_exporter.engine_pages.exposition.lines import PageError
-from disagg_exporter.engine_pages.fronts import MOST_MODELS, parse_front_page
+from disagg_exporter.engine_pages.fronts import MOST_MODELS, is_front_page, parse_front_page
 from disagg_exporter.model import RequestSource, ServingCounts, Total
 
 DATA = Path(__file__).parents[3] / "data"
@@ -99,6 +99,21 @@ def test_an_empty_page_of_a_router_has_no_models() -> None:
 def test_a_page_of_another_program_is_an_error(text: bytes, why: str) -> None:
     with pytest.raises(PageError, match=why):
         parse_front_page(text, 7)
+
+
+@pytest.mark.parametrize(
+    ("page", "is_front"),
+    [
+        ("frontend-dynamo-1.6.1/frontend.prom", True),
+        ("vllm-router-0.1.17/router.prom", True),
+        ("vllm-0.32.0/aggregated.prom", False),
+        ("dynamo-1.6.1/decode.prom", False),
+    ],
+)
+def test_pages_of_frontends_and_routers_are_told_from_those_of_engines(
+    page: str, is_front: bool
+) -> None:
+    assert is_front_page((DATA / page).read_bytes()) == is_front
 
 
 def test_requests_waiting_for_pools_are_summed_and_absent_if_unreported() -> None:

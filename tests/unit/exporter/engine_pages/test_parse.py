@@ -172,7 +172,7 @@ def test_a_kv_use_above_one_is_absent() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"", "cut off"),
+        (b"", "the page is empty"),
         (b"\n", "no series of a known engine"),
         (gzip.compress(b"vllm:num_requests_running 1\n"), "compressed by gzip"),
         (b"<!DOCTYPE html>\n<html></html>\n", "HTML"),

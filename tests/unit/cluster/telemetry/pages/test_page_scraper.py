@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,7 @@ from support.raw_server import raw_server
 PAGE = (
     b'vllm:num_requests_running{model_name="m"} 3\nvllm:generation_tokens_total{model_name="m"} 5\n'
 )
+DATA = Path(__file__).parents[4] / "data"
 Answer = Callable[[str], bytes]
 """What is at `http://a/...` and `http://b/...`."""
 
@@ -94,6 +96,20 @@ def test_an_invalid_page_is_absent_and_fails_its_collector() -> None:
 
     assert pages.page("a") is None
     assert successes(pages) == {"engine:a": False, "engine:b": True}
+
+
+def test_a_frontend_among_the_engines_is_told_where_it_belongs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    front = (DATA / "frontend-dynamo-1.6.1" / "frontend.prom").read_bytes()
+    watch(
+        lambda url: front if url == "http://a/metrics" else answering(url),
+        lambda pages: "metrics page: " in caplog.text and pages.page("b") is not None,
+    )
+
+    assert (
+        "the page of a frontend or router, not of an engine: name its address under" in caplog.text
+    )
 
 
 def test_a_version_response_nested_too_deep_is_ignored() -> None:
