@@ -114,10 +114,18 @@ def _recovered(worker: WorkerStatus, now_seconds: float) -> str:
     return f"Worker {worker.worker} crashed and {again}: {worker.cause}."
 
 
+def silence_text(engine: str, *, is_launched: bool) -> str:
+    """The problem of an engine that is not up; one that we did not launch is not probed."""
+    if is_launched:
+        return f"Engine {engine} does not answer its health probe."
+    return f"The metrics page of engine {engine} cannot be read."
+
+
 def _engines(snapshot: Snapshot) -> Iterator[NodeProblem]:
+    launched = {worker.worker for worker in snapshot.workers}
     for engine in snapshot.engines:
         if engine.state is EngineState.READY and engine.up is False:
-            text = f"Engine {engine.engine} does not answer its health probe."
+            text = silence_text(engine.engine, is_launched=engine.engine in launched)
             yield NodeProblem(Severity.BROKEN, text)
     page = snapshot.router.page if snapshot.router else None
     if snapshot.router and page:

@@ -15,8 +15,9 @@ ENGINE_FAMILIES: tuple[Family, ...] = (
            "Engines that were found on this node beyond the 64 that one daemon attaches to: "
            "nothing else on this page is about them. Absent where none are searched for."),
     Family("disagg_engine_up", Data.ENGINES, ("engine",),
-           "1 when the engine answered its last health probe, 0 when it did not; absent for a "
-           "follower, which serves no requests, and while the probe itself cannot be made."),
+           "1 when the engine answered its last health probe or, if this node did not launch it, "
+           "its metrics page was read, 0 when not; absent for a follower, which serves no "
+           "requests, and while the probe itself cannot be made."),
     Family("disagg_engine_follower_info", Data.ENGINES, ("engine", "leader"),
            "An engine that is one node's part of an engine led from another node, with the "
            "address at which the parts meet."),

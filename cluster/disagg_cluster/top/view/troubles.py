@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from disagg_cluster.top.readings.values import LiveReading, WorkerReading
 from disagg_cluster.top.view.reading_history import named
 from disagg_cluster.top.view.values import Trouble, TroubleSeverity
-from disagg_exporter.landing.problems import DEAD_STATES, WORKER_PROBLEMS
+from disagg_exporter.landing.problems import DEAD_STATES, WORKER_PROBLEMS, silence_text
 from disagg_exporter.model.counted import counted
 
 _OF_ALERTS = {
@@ -70,7 +70,7 @@ def _engines(reading: LiveReading) -> Iterator[Trouble]:
     for engine in reading.engines:
         # An engine launched by its node is reported as a worker until it is ready.
         if engine.up is False and states.get(engine.key, "ready") == "ready":
-            text = f"Engine {named(engine.key, several)} does not answer its health probe."
+            text = silence_text(named(engine.key, several), is_launched=engine.key in states)
             yield Trouble(TroubleSeverity.BROKEN, text)
         if engine.registered is False:
             text = f"Engine {named(engine.key, several)} is not registered: no request reaches it."

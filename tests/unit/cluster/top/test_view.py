@@ -9,6 +9,7 @@ from disagg_cluster.top.readings.values import GpuReading, PlanReading, PoolKey
 from disagg_cluster.top.screen.sections import planned
 from disagg_cluster.top.view.planned import moves_of
 from disagg_cluster.top.view.reading_history import ReadingHistory, events_between
+from disagg_cluster.top.view.troubles import troubles_of
 from support import top_looks as looks
 from support import top_screens
 
@@ -356,3 +357,23 @@ def test_rates_cover_about_a_minute_with_readings_each_second() -> None:
     assert history.earlier is not None
     passed = history.newest.at_seconds - history.earlier.at_seconds
     assert 60 <= passed <= 66
+
+
+@pytest.mark.parametrize(
+    ("launched", "said"),
+    [
+        (True, "Engine decode-0 does not answer its health probe."),
+        (False, "The metrics page of engine decode-0 cannot be read."),
+    ],
+)
+def test_only_engines_that_a_node_launched_are_said_to_miss_health_probes(
+    launched: bool, said: str
+) -> None:
+    rows = looks.serving(2, 2, looks.AT, launched=launched)
+    rows["disagg_engine_up"] = [
+        each._replace(value=float(each.labels["engine"] != "decode-0"))
+        for each in rows["disagg_engine_up"]
+    ]
+
+    troubles = troubles_of(reading_of(rows, looks.AT))
+    assert [each.text for each in troubles] == [said]

@@ -187,6 +187,14 @@ def test_all_problems_are_listed_most_severe_first() -> None:
     assert severities == [Severity.BROKEN] * 5 + [Severity.NOTICE] * 3
 
 
+def test_an_engine_that_was_found_is_missed_by_its_page_and_not_by_a_probe() -> None:
+    snapshot = replace(golden_snapshot(), workers=())
+    troubles = view_of(snapshot, AccountHistory(), TAKEN_NS).problems
+
+    assert "The metrics page of engine decode-0 cannot be read." in [each.text for each in troubles]
+    assert not [each for each in troubles if "health probe" in each.text]
+
+
 def test_the_page_contains_its_values_as_text() -> None:
     told = text_of(page(golden_snapshot()))
 
