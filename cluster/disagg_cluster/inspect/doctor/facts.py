@@ -211,7 +211,10 @@ def _error(engine: EngineView) -> str:
 def unanswering(engine: EngineView, *, is_launched: bool) -> Diagnosis:
     """Return that an engine does not answer, and where the reason is to be seen."""
     step = f"disagg-node logs {engine.engine}"
+    what = f"{engine.engine} does not answer: its load and its page are not known"
     if not is_launched:
+        # Its page is all that is asked for.
+        what = f"{engine.engine} does not answer with a page that can be read: its load is unknown"
         # Whether nothing listens there, or something that is no engine, the page does not say.
         step = (
             f"the daemon's log says why (`{engine.engine}: metrics page`); "
@@ -219,7 +222,6 @@ def unanswering(engine: EngineView, *, is_launched: bool) -> Diagnosis:
         )
     if engine.kind == "sglang":
         step += "; SGLang needs --enable-metrics"
-    what = f"{engine.engine} does not answer: its load and its page are not known"
     return Diagnosis(Level.WRONG, what, step, gain=6)
 
 

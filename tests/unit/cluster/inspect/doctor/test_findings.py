@@ -219,7 +219,9 @@ def test_an_engine_that_does_not_answer_is_to_be_looked_at_where_the_reason_is()
     silent = engine(up=False)
     launched = replace(silent, workers=(WorkerFacts("vllm-8000", "ready"),))
 
-    steps = [of(Level.WRONG, facts)[0].step for facts in (silent, launched)]
+    found = [of(Level.WRONG, facts)[0] for facts in (silent, launched)]
+    assert ["with a page that can be read" in each.what for each in found] == [True, False]
+    steps = [each.step for each in found]
 
     assert steps == [
         "the daemon's log says why (`vllm-8000: metrics page`); "
