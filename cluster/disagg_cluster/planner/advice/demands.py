@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from disagg_cluster.host.spans import duration_text
 from disagg_cluster.planner.advice.cluster_engines import ClusterEngines
 from disagg_cluster.planner.capacity.engine_costs import EngineCosts
 from disagg_cluster.planner.capacity.learned.cost_families import CostKey
@@ -173,7 +174,7 @@ def _paths(
     drivers = (requests, history.prompt_tokens, history.output_tokens)
     silent_seconds = max(each.silent_seconds for each in drivers)
     if max(lead_seconds, _LONGEST_SILENCE_SECONDS, step) < silent_seconds < np.inf:
-        return UndecidedForecast(f"nothing is known of the last {silent_seconds:g} s")
+        return UndecidedForecast(f"nothing is known of the last {duration_text(silent_seconds)}")
     made: LoadPaths | UndecidedForecast = UndecidedForecast("the history has too long steps")
     for horizon in HORIZONS_SECONDS:
         if horizon < step:

@@ -108,7 +108,7 @@ def _options_of(
     if len(set(roles)) < len(roles):
         return "engines of one role are of several kinds: which of them was idle is not known"
     if set(roles) not in ({Role.MIXED}, {Role.PREFILL, Role.DECODE}):
-        return f"engines that are {' and '.join(sorted(roles))} are no split that can be judged"
+        return f"{' and '.join(sorted(roles))} engines are no split that can be judged"
     known: dict[tuple[Role, str, int], WorkerOption] = {
         (each.role, each.gpu_name, each.gpus): each for each in options
     }

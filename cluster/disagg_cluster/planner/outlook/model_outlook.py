@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from disagg_cluster.host.spans import duration_text
 from disagg_cluster.planner.forecast.forecaster import Forecasting, forecast
 from disagg_cluster.planner.forecast.load_forecast import (
     LEAST_OBSERVATIONS,
@@ -139,7 +140,7 @@ def phase_outlook(
         if (long := longer_steps(horizon, series)) is not None:
             undecided[horizon] = long
         elif horizon < gap_seconds < np.inf:
-            why = f"nothing is known of the last {gap_seconds:g} s"
+            why = f"nothing is known of the last {duration_text(gap_seconds)}"
             undecided[horizon] = UndecidedHorizon(horizon, why, UndecidedReason.NOTHING_LATELY)
     made: LoadForecast | None = None
     for horizon in sorted(set(horizons_seconds) - set(undecided), reverse=True):

@@ -22,8 +22,10 @@ MOST_ROWS = 12
 """Most rows of a figure, to keep it readable."""
 COLOURS = {"prefill": "#1f77b4", "decode": "#d95f02", "mixed": "#7570b3"}
 _DAY_SECONDS = 86_400.0
-_NOTE_CHARACTERS = 80
+_LINE_CHARACTERS = 76
 """As many as fit above one of two plots in a row."""
+_LEAST_TOP = 1e-6
+"""Less than that is drawn as nothing, as tables show it."""
 
 
 class PlotError(DisaggError):
@@ -64,6 +66,9 @@ def time_axis(axes: Axes, unit: str) -> None:
     formatter = ConciseDateFormatter(locator, tz=UTC)  # type: ignore[no-untyped-call] # too
     axes.xaxis.set_major_formatter(formatter)
     axes.set_ylim(bottom=0)
+    if axes.get_ylim()[1] < _LEAST_TOP:
+        axes.set_ylim(top=1.0)
+    axes.yaxis.set_major_formatter("{x:,.10g}")
     axes.set_ylabel(unit)
     axes.set_xlabel("UTC")
     legend(axes)
@@ -77,11 +82,18 @@ def legend(axes: Axes) -> None:
 
 def title(axes: Axes, name: str, note: str = "") -> None:
     """Name a plot above it; `note` says below the name why something is not drawn."""
-    lines = [line for part in note.splitlines() for line in wrap(part, _NOTE_CHARACTERS)]
-    axes.set_title("\n".join([name, *lines]), fontsize=10, loc="left")
+    lines = [line for part in (name, *note.splitlines()) for line in wrap(part, _LINE_CHARACTERS)]
+    axes.set_title("\n".join(lines), fontsize=10, loc="left")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure; raise `CannotWriteError` if the file cannot be written."""
+    """Write the figure, plots without content as their titles only.
+
+    Raises:
+        CannotWriteError: The file cannot be written.
+    """
+    for axes in figure.axes:
+        if not axes.has_data():
+            axes.set_axis_off()
     with writing(path):
         figure.savefig(path, dpi=120)

@@ -80,7 +80,7 @@ def role_pools(
     if not found:
         known = "; ".join(each.reason for each in reasons if isinstance(each, UndecidedCapacity))
         return UndecidedCapacity(
-            known or f"no workers for {role} are offered: `workers` of the planner file offers them"
+            known or f"no workers for {role} are offered: add one to `workers` in the planner file"
         )
     found.sort(key=lambda each: each[0])
     running = [each for each in found if each[1].present]

@@ -280,3 +280,16 @@ def test_a_back_test_reports_errors_beside_those_of_the_last_value(load: Path) -
     # On a smooth day, the last value is further off six hours ahead.
     assert float(lines[1][3].rstrip("%")) < float(lines[1][4].rstrip("%"))
     assert lines[2][2] == "undecided:"
+
+
+def test_a_picture_shows_no_load_where_there_is_none(tmp_path: Path) -> None:
+    """The bands of an idle model are of some 1e-100 tokens, which would fill the whole plot."""
+    path, log = tmp_path / "load.svg", tmp_path / "idle.csv"
+    rows = [f"{START + 60 * minute},0,0,0" for minute in range(120)]
+    head = "t_s,requests_per_s,prompt_tokens_per_s,output_tokens_per_s"
+    log.write_text("\n".join([head, *rows]))
+
+    assert run("forecast", "--csv", log, "--horizons", "15m", "--plot", path)[0] == 0
+
+    # Both axes end at a whole token.
+    assert texts_of(path).count("1") == 2

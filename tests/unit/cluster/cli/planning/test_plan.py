@@ -105,7 +105,7 @@ def test_a_picture_of_whatif_shows_both_plans_and_why_one_is_undecided(
     titles = [text.partition(" on ")[0] for text in texts if " on NVIDIA H200: " in text]
     assert titles == ["prefill", "decode"]
     # As wide as one of two plots in a row.
-    assert max(map(len, texts)) <= 80
+    assert max(map(len, texts)) <= 76
 
 
 def test_a_picture_of_a_plan_shows_needed_recommended_and_present_gpus_of_each_role(

@@ -73,7 +73,7 @@ def test_a_load_unknown_for_longer_than_a_start_takes_has_no_plan() -> None:
     assert isinstance(paths_after(10), LoadPaths)
     silent = paths_after(40)
     assert isinstance(silent, UndecidedForecast)
-    assert silent.why == "nothing is known of the last 2400 s"
+    assert silent.why == "nothing is known of the last 40m 0s"
 
 
 def test_the_error_of_forecasts_is_computed_hourly_also_after_the_clock_was_set_back() -> None:

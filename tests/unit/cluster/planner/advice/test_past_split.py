@@ -181,7 +181,7 @@ def test_a_split_that_cannot_be_judged_is_undecided_with_the_reason() -> None:
 
     assert why(judged(load, config())) == "which engines there were is not known"
     assert why(judged(load, config(*several))).endswith("are no split that can be judged")
-    assert why(judged(load, config(one_size))).startswith("engines that are decode")
+    assert why(judged(load, config(one_size))).startswith("decode engines are")
     assert "several kinds" in why(judged(load, config(several[0], one_size, other)))
     assert why(judged(replace(load, requests=None))) == "how many requests arrive is not known"
     assert why(judged(history(steady(5)))) == "less than an hour of its load is known"

@@ -56,7 +56,7 @@ def test_after_a_gap_only_horizons_longer_than_it_are_decided() -> None:
     near, middle, far = phase_outlook(Phase.DECODE, load, HOURS).horizons
 
     assert isinstance(near, UndecidedHorizon)
-    assert near.why == "nothing is known of the last 5400 s"
+    assert near.why == "nothing is known of the last 1h 30m"
     assert isinstance(middle, UndecidedHorizon)
     assert isinstance(far, HorizonLoad)
 
