@@ -17,6 +17,7 @@ from disagg_cluster.planner.history.history_file import (
 )
 from disagg_cluster.planner.history.load_history import LoadHistory, LoadKey
 from disagg_cluster.planner.history.load_series import (
+    Floats,
     LoadSeries,
     LoadSpanError,
     checked_span,
@@ -25,6 +26,8 @@ from disagg_cluster.planner.history.load_series import (
 # Larger values are no times or lengths, and large integers do not fit floats.
 _MOST = 1e18
 _MOST_SHOWN = 40
+# Of random arrivals, fewer than one gap in a hundred is longer than so many mean ones.
+_USUAL_GAPS = 5.0
 _FIELDS = ("timestamp", "input_length", "output_length")
 
 
@@ -32,8 +35,9 @@ def read_request_log(path: Path, step_seconds: float = 60.0) -> LoadHistory:
     """Read a log, one JSON object per line: `timestamp` in ms, `input_length`, `output_length`.
 
     All tokens of a request count in the step of its arrival. A log holds every request, so a step
-    without any has no load; it is not a gap. Prompts count in full, because prefix cache hits are
-    unknown (`hash_ids` are ignored).
+    without any has no load; it is not a gap. The first and the last step are left out where the log
+    begins or ends within them. Prompts count in full, because prefix cache hits are unknown
+    (`hash_ids` are ignored).
 
     Raises:
         HistoryFileError: All problems of the file at once.
@@ -69,14 +73,26 @@ def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> Load
         raise HistoryFileError(f"{name}: {error} Timestamps are milliseconds.") from None
     check_times(float(times.min()), float(times.max()), name, "timestamps are milliseconds")
     at = steps.astype(np.int64)
+    whole = _whole_steps(times / step_seconds - first, length)
 
     def per_second(amounts: np.typing.NDArray[np.float64] | None) -> LoadSeries:
-        sums = np.bincount(at, weights=amounts, minlength=length)
-        return LoadSeries(first * step_seconds, step_seconds, sums / step_seconds)
+        sums = np.bincount(at, weights=amounts, minlength=length)[whole]
+        return LoadSeries((first + whole.start) * step_seconds, step_seconds, sums / step_seconds)
 
     return LoadHistory(
         LoadKey(), per_second(requests[:, 1]), per_second(requests[:, 2]), per_second(None)
     )
+
+
+def _whole_steps(at_steps: Floats, steps: int) -> slice:
+    """The steps that the log covers, by its requests' times in steps.
+
+    It is taken to cover a step to its edge unless far more time is left than between requests.
+    """
+    begins, ends = float(at_steps.min()), float(at_steps.max())
+    usual = _USUAL_GAPS * (ends - begins) / max(1, len(at_steps) - 1)
+    start, stop = int(begins > usual), steps - int(steps - ends > usual)
+    return slice(start, stop) if start < stop else slice(0, steps)
 
 
 def _request(line: str, number: int, problems: Problems) -> tuple[float, float, float] | None:

@@ -117,6 +117,24 @@ def test_a_step_without_requests_has_no_load(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_request_log(log).output_tokens.values, [1.0, 0.0, 0.0, 1.0])
 
 
+@pytest.mark.parametrize(
+    ("begins", "ends", "steps"),
+    [(0, 300, (0, 5)), (30, 300, (1, 5)), (0, 270, (0, 4)), (30, 270, (1, 4)), (30, 50, (0, 1))],
+)
+def test_a_log_tells_nothing_of_steps_in_which_it_begins_or_ends(
+    begins: int, ends: int, steps: tuple[int, int]
+) -> None:
+    """Its last half minute, taken for a minute, would be half of the load."""
+    every_second = [request(1000 * second) for second in range(begins, ends)]
+
+    found = read_log_lines(every_second, "log", 60.0).requests
+
+    assert found is not None
+    assert (found.start_seconds, found.end_seconds) == (60 * steps[0], 60 * steps[1])
+    if ends - begins > 60:
+        assert set(found.values) == {1.0}
+
+
 def test_all_problems_of_a_log_are_reported_with_their_lines() -> None:
     lines = [request(0), "{", "[1]", '{"timestamp": 1, "input_length": true}', request(1, -5)]
     with pytest.raises(HistoryFileError) as caught:
