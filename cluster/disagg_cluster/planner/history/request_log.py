@@ -26,6 +26,9 @@ from disagg_cluster.planner.history.load_series import (
 # Larger values are no times or lengths, and large integers do not fit floats.
 _MOST = 1e18
 _MOST_SHOWN = 40
+# From 2001 to 2096 as Unix seconds. As milliseconds from the begin of a trace, after 11 days.
+_SECONDS = (1e9, 4e9)
+_HOUR_MS = 3.6e6
 # Of random arrivals, fewer than one gap in a hundred is longer than so many mean ones.
 _USUAL_GAPS = 5.0
 _FIELDS = ("timestamp", "input_length", "output_length")
@@ -63,6 +66,7 @@ def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> Load
         wanted = ", ".join(f'"{field}": …' for field in _FIELDS)
         raise HistoryFileError(f"{name}: no requests; expected a line {{{wanted}}} for each")
     requests = np.array(rows, dtype=np.float64)
+    _check_unit(requests[:, 0], name)
     times = requests[:, 0] / 1000.0
     steps = np.floor(times / step_seconds)
     first = float(steps.min())
@@ -82,6 +86,16 @@ def read_log_lines(lines: Iterable[str], name: str, step_seconds: float) -> Load
     return LoadHistory(
         LoadKey(), per_second(requests[:, 1]), per_second(requests[:, 2]), per_second(None)
     )
+
+
+def _check_unit(timestamps: Floats, name: str) -> None:
+    """Reject what is surely in seconds since 1970: read as milliseconds, a log within an hour."""
+    first, last = float(timestamps.min()), float(timestamps.max())
+    if _SECONDS[0] <= first and last < _SECONDS[1] and last - first < _HOUR_MS:
+        raise HistoryFileError(
+            f"{name}: timestamps from {first:.0f} to {last:.0f} are seconds since 1970; expected "
+            "milliseconds"
+        )
 
 
 def _whole_steps(at_steps: Floats, steps: int) -> slice:

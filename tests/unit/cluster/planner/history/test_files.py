@@ -180,6 +180,17 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     assert read_request_log(log).prompt_tokens.known == 1
 
 
+def test_a_log_in_seconds_is_refused_and_one_of_relative_times_is_not() -> None:
+    in_seconds = [request(1_795_000_000 + minute * 60) for minute in range(24 * 60)]
+    late = [request(1_795_000_000 + minute * 60_000) for minute in range(24 * 60)]
+
+    with pytest.raises(
+        HistoryFileError, match=r"log: timestamps from 1795000000 to .* are seconds"
+    ):
+        read_log_lines(in_seconds, "log", 60.0)
+    assert read_log_lines(late, "log", 60.0).prompt_tokens.known == 24 * 60
+
+
 def test_a_log_with_too_long_a_span_is_rejected() -> None:
     with pytest.raises(HistoryFileError, match="Timestamps are milliseconds"):
         read_log_lines([request(0), request(1e15)], "log", 60.0)
