@@ -123,7 +123,7 @@ def _model(model: ModelPlan | UndecidedPlan, plan: GpuPlan, cluster: str) -> str
         lines.append(f"planned for {duration(model.horizon_seconds)} only: its history is short")
     for role in model.roles:
         lines += [f"{role.role} on {role.gpu_name}: {reason}" for reason in role.reasons]
-    lines += [f"moved: {each}" for each in model.drivers]
+    lines += [f"changed: {each}" for each in model.drivers]
     lines.append(f"so far: {model.error_so_far}")
     lines.append(f"doing nothing: {_cost(model.doing_nothing)}")
     lines.append(f"following it: {_cost(model.following)}")
