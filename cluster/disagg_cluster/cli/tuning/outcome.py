@@ -50,7 +50,7 @@ class OutcomeOptions:
                 arguments.
             CannotWriteError: A file cannot be written.
         """
-        from disagg_cluster.host.files.atomic_write import check_writable
+        from disagg_cluster.host.files.atomic_write import check_replaceable
         from disagg_cluster.host.files.writable import writing
         from disagg_cluster.nodefile import read
         from disagg_cluster.nodefile.argument_edit import ArgumentEditError
@@ -60,7 +60,7 @@ class OutcomeOptions:
             if not self.profile.parent.is_dir():
                 raise click.UsageError(f"--profile: {self.profile.parent} is no folder")
             with writing(self.profile):
-                check_writable(self.profile.resolve())
+                check_replaceable(self.profile.resolve())
             if self.profile.exists():
                 old = read_profile(self.profile)
                 merged(old, old.model_copy(update={"model_name": model}))
@@ -71,7 +71,7 @@ class OutcomeOptions:
                     f"{worker.name} is a {worker.engine}, which has no such arguments"
                 )
             with writing(self.node_file):
-                check_writable(self.node_file.resolve())
+                check_replaceable(self.node_file.resolve())
 
     def keep(
         self,

@@ -58,7 +58,7 @@ def make_folder_for_all(path: Path) -> None:
         folder.chmod(0o755)
 
 
-def check_writable(path: Path) -> None:
+def check_replaceable(path: Path) -> None:
     """Start writing a file as `write_whole` does, and clean up again.
 
     Raises:

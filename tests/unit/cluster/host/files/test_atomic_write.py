@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from disagg_cluster.host.files.atomic_write import check_writable, write_whole
+from disagg_cluster.host.files.atomic_write import check_replaceable, write_whole
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -45,10 +45,10 @@ def test_checking_writability_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("theirs")
 
-    check_writable(file)
-    check_writable(tmp_path / "new")
+    check_replaceable(file)
+    check_replaceable(tmp_path / "new")
 
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
     assert file.read_text() == "theirs"
     with pytest.raises(NotADirectoryError):
-        check_writable(file / "below")
+        check_replaceable(file / "below")
