@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from disagg_cluster.planner.compare.comparison import Comparison, MeasuredChange
+from disagg_cluster.planner.compare.comparison import Comparison, MeasuredChange, UnknownMeasure
 from disagg_cluster.planner.compare.comparison_text import MEASURE_WORDS
 from disagg_cluster.planner.compare.matching import UndecidedComparison
 from disagg_cluster.planner.outlook.pictures import grid, save, title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _COLOURS = {"better": "#1b9e77", "worse": "#d95f02", "no sure difference": "#888888"}
 
@@ -20,7 +25,14 @@ def draw_comparison(found: Comparison | UndecidedComparison, path: Path) -> None
         CannotWriteError: The file cannot be written.
     """
     figure, [[axes]] = grid(1, 1)
-    measures = () if isinstance(found, UndecidedComparison) else found.measures
+    if isinstance(found, UndecidedComparison):
+        title(axes, "", f"undecided: {found.why}")
+    else:
+        _draw_measures(axes, found.measures)
+    save(figure, path)
+
+
+def _draw_measures(axes: Axes, measures: Sequence[MeasuredChange | UnknownMeasure]) -> None:
     for place, each in enumerate(measures):
         if isinstance(each, MeasuredChange):
             middle, low, high = (100 * ratio for ratio in (each.change_ratio, each.low, each.high))
@@ -31,9 +43,6 @@ def draw_comparison(found: Comparison | UndecidedComparison, path: Path) -> None
         else:
             axes.annotate(f"undecided: {each.why}", (0.0, place))
     axes.set_yticks(range(len(measures)), [MEASURE_WORDS[each.name] for each in measures])
-    axes.set_ylim(max(1, len(measures)) - 0.5, -0.5)
+    axes.set_ylim(len(measures) - 0.5, -0.5)
     axes.axvline(0.0, color="#222222", lw=0.8)
     axes.set_xlabel("change in %, after against before at equal load, with 90 % interval")
-    if isinstance(found, UndecidedComparison):
-        title(axes, "", f"undecided: {found.why}")
-    save(figure, path)
