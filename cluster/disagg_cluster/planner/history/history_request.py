@@ -30,7 +30,7 @@ class HistoryRequest:
         sound = all(map(math.isfinite, given)) and self.step_seconds > 0
         if not sound or max(map(abs, given[:2])) > _MOST_STEPS_SINCE_1970 * self.step_seconds:
             raise LoadSpanError(f"from {given[0]} s to {given[1]} s in steps of {given[2]} s")
-        if checked_span(self._steps, self.step_seconds) < 1:
+        if checked_span(self._steps, self.step_seconds, "take longer steps, or fewer days") < 1:
             raise LoadSpanError(
                 f"no whole step of {given[2]:g} s between {given[0]:.0f} s and {given[1]:.0f} s"
             )

@@ -103,11 +103,15 @@ def quotient(above: NDArray[np.number], below: NDArray[np.number]) -> Floats:
     return np.where(np.isfinite(found), found, np.nan)
 
 
-def checked_span(steps: float, step_seconds: float) -> int:
+def checked_span(
+    steps: float,
+    step_seconds: float,
+    way_out: str = "is one time far from the others, or in another unit?",
+) -> int:
     """Return the number of steps; raise `LoadSpanError` if a series may not have so many."""
     if not steps <= MOST_STEPS:
         raise LoadSpanError(
             f"the times span {steps:.3g} steps of {step_seconds:g} s, at most {MOST_STEPS} are "
-            "read: is one time far from the others, or in another unit?"
+            f"read: {way_out}"
         )
     return int(steps)

@@ -422,7 +422,7 @@ def test_a_cluster_is_selected_by_its_quoted_name() -> None:
     [
         (0.0, 59.0, 60.0, "no whole step of 60 s"),
         (600.0, 0.0, 60.0, "no whole step"),
-        (0.0, 1e12, 60.0, "at most 5000000 are read"),
+        (0.0, 1e12, 60.0, "at most 5000000 are read: take longer steps, or fewer days"),
         (0.0, 1e300, 1e-300, "from 0.0 s to 1e\\+300 s in steps of 1e-300 s"),
         (0.0, _NAN, 60.0, "to nan s"),
         (0.0, 600.0, 0.0, "in steps of 0.0 s"),
