@@ -13,7 +13,7 @@ from disagg_cluster.planner.plan.model_demand import ModelDemand, RunningEngines
 from disagg_cluster.planner.plan.role_pool import RolePool, overflow_engines
 from disagg_cluster.planner.plan.worker_option import Counts, block_needs
 from disagg_exporter.model import Role
-from disagg_exporter.model.counted import counted
+from disagg_exporter.model.counted import agreeing, counted
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +86,8 @@ def words_beside(
     for needs, running in _mixed(demand, paths):
         words = _uncounted(running)
         if not isinstance(needs, UndecidedCapacity):
-            words = f"{_engines(running)} serve what they can, and these engines the rest"
+            can = agreeing(running.engines, "serves what it can", "serve what they can")
+            words = f"{_engines(running)} {can}, and these engines the rest"
         yield from ((role, words) for role in planned)
     known = {
         (pool.option.role, pool.option.gpu_name, pool.option.gpus)
@@ -127,4 +128,9 @@ def _engines(running: RunningEngines) -> str:
 
 
 def _uncounted(running: RunningEngines) -> str:
-    return f"{_engines(running)} serve it, too, and are not counted: how much is not known"
+    uncounted = agreeing(
+        running.engines,
+        "serves it, too, and is not counted",
+        "serve it, too, and are not counted",
+    )
+    return f"{_engines(running)} {uncounted}: how much is not known"
