@@ -130,7 +130,7 @@ def _change_words(
     if counts[first] < min(present, needed[first]):
         yield f"at {at} {-more} of {present} must go though needed: the bounds leave no more"
     elif more < 0:
-        back = first + np.flatnonzero(counts[first:] >= present)
+        back = first + np.flatnonzero(counts[first:] > counts[first])
         until = (
             f"until {_block_clock(paths, back[0], now_seconds)}" if back.size else "from then on"
         )

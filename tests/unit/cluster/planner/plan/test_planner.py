@@ -284,6 +284,17 @@ def test_engines_for_a_rising_load_are_ordered_a_lead_time_before() -> None:
     assert added.at_seconds == NOW + 6 * BLOCK - TIMING.lead_seconds
 
 
+def test_engines_that_may_go_are_not_needed_until_the_first_of_them_is() -> None:
+    """Two of three go; one is back after an hour, both after two."""
+    load = [1.0] * 12 + [10.0] * 12 + [25.0] * 12
+    prefill = role(planned(demand(paths(load), Fleet(3, 3))), Role.PREFILL)
+
+    assert [prefill.course.serving[block] for block in (0, 12, 24)] == [1, 2, 3]
+    assert "at 10:00 UTC 2 of 3 may go: not needed until 11:00 UTC, even with 10 % more load" in (
+        prefill.reasons
+    )
+
+
 def test_the_course_of_a_role_has_every_change_and_agrees_with_its_rows() -> None:
     found = planned(demand(paths([50.0] * 4 + [300.0] * 9), Fleet(1, 1)))
     prefill = role(found, Role.PREFILL)
@@ -585,13 +596,16 @@ def needed_engines(found: GpuPlan) -> int:
 
 def test_mixed_engines_beside_a_pair_leave_it_only_the_rest_of_the_load() -> None:
     """The first pair of a fleet that is to be separated is not planned for all of it."""
-    alone, few, nearly_all, plenty = (beside(n, _THREE_ROLES) for n in (0, 6, 12, 40))
+    alone, one, few, nearly_all, plenty = (beside(n, _THREE_ROLES) for n in (0, 1, 6, 12, 40))
 
     assert needed_engines(alone) > needed_engines(few) > needed_engines(nearly_all) == 2
     assert [each.engines_now for each in model(plenty).roles] == [1, 1]
     assert all(
         "6 mixed engines of 1 x A serve what they can, and these engines the rest" in each.reasons
         for each in model(few).roles
+    )
+    assert "1 mixed engine of 1 x A serves what it can, and these engines the rest" in (
+        model(one).roles[0].reasons
     )
     assert not any("mixed" in reason for each in model(alone).roles for reason in each.reasons)
 
@@ -618,7 +632,8 @@ def test_engines_that_serve_an_unknown_part_of_the_load_are_named() -> None:
     for each in model(beside(4, PAIR)).roles:
         assert f"4 mixed engines of 1 x A {unknown}" in each.reasons
     (mixed,) = model(beside(4, _THREE_ROLES[2:])).roles
-    assert f"1 decode engine of 1 x A {unknown}" in mixed.reasons
+    one = "serves it, too, and is not counted: how much is not known"
+    assert f"1 decode engine of 1 x A {one}" in mixed.reasons
 
 
 def test_a_plan_that_provides_what_is_needed_is_not_called_short() -> None:
