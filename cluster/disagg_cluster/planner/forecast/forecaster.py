@@ -72,8 +72,8 @@ def forecast(
         unknown = f" after {gap_steps} that are not known" if gap_steps else ""
         needed = "both together" if gap_steps else "the horizon"
         return UndecidedForecast(
-            f"{counted(len(values), 'step')} of history for {horizon_steps} ahead{unknown}; "
-            f"a forecast needs {LEAST_HISTORY_PER_HORIZON} times {needed}"
+            f"{counted(len(values), 'step')} of history; a forecast {horizon_steps} ahead{unknown} "
+            f"needs {least_steps}, {LEAST_HISTORY_PER_HORIZON} times {needed}"
         )
     values, launch = _from_launch(values, least_steps)
     if not launch:

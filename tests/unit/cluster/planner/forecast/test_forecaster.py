@@ -220,7 +220,7 @@ def test_a_short_history_is_undecided_and_names_the_needed_length() -> None:
     assert forecast(few, 1) == UndecidedForecast("19 steps of history; a forecast needs 20")
     assert forecast(gaps, 1) == UndecidedForecast("0 steps of history; a forecast needs 20")
     assert forecast(short, 51) == UndecidedForecast(
-        "100 steps of history for 51 ahead; a forecast needs 2 times the horizon"
+        "100 steps of history; a forecast 51 ahead needs 102, 2 times the horizon"
     )
     assert forecast(load_series([], [], 60.0), 1) == UndecidedForecast(
         "0 steps of history; a forecast needs 20"
@@ -232,7 +232,7 @@ def test_the_length_needed_past_unknown_steps_counts_them_too() -> None:
         return forecast(LoadSeries(0.0, 60.0, np.r_[np.ones(known), np.full(20, np.nan)]), 40)
 
     assert after(119) == UndecidedForecast(
-        "119 steps of history for 40 ahead after 20 that are not known; a forecast needs 2 times "
+        "119 steps of history; a forecast 40 ahead after 20 that are not known needs 120, 2 times "
         "both together"
     )
     assert isinstance(after(120), LoadForecast)
