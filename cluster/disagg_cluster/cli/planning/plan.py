@@ -130,7 +130,7 @@ def whatif(
         now, then = (plan_value(each, made.cluster) for each in (before, after))
         click.echo(json.dumps({"if": factors, "now": now, "then": then}, indent=2, allow_nan=False))
     else:
-        click.echo(change_text(before, after, made.cluster))
+        click.echo(change_text(before, after, scale, str(other or ""), made.cluster))
     if plot is not None:
         draw_change(before, after, plot)
         print_plot(plot, len(after.models))

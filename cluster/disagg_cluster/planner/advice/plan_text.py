@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from disagg_cluster.host.columns import columns
+from disagg_cluster.planner.advice.demands import LoadScale
 from disagg_cluster.planner.advice.past_split import PastSplit, UndecidedPastSplit
 from disagg_cluster.planner.advice.past_split_text import past_split_words
 from disagg_cluster.planner.advice.separation_advice import ModelSeparation
@@ -56,10 +57,30 @@ def plan_text(
     return escaped_lines("\n\n".join(parts))
 
 
-def change_text(before: GpuPlan, after: GpuPlan, cluster: str = "") -> str:
-    """Two plans beside each other: the most GPUs that each role needs and gets."""
+def change_text(
+    before: GpuPlan, after: GpuPlan, scale: LoadScale, other: str = "", cluster: str = ""
+) -> str:
+    """What differs, and two plans beside each other: the most GPUs that each role needs and gets.
+
+    `other` is the planner file of the second, if it has one of its own.
+    """
     pairs = zip(before.models, after.models, strict=True)
-    return escaped_lines("\n\n".join(_change(old, new, cluster) for old, new in pairs))
+    changes = (_change(old, new, cluster) for old, new in pairs)
+    return escaped_lines("\n\n".join((f"if: {_difference(scale, other)}", *changes)))
+
+
+def _difference(scale: LoadScale, other: str) -> str:
+    factors = (
+        ("requests", scale.requests),
+        ("prompt lengths", scale.prompt_length),
+        ("output lengths", scale.output_length),
+    )
+    words = [f"{name} times {factor:g}" for name, factor in factors if factor != 1]
+    if scale.hit_rate is not None:
+        words.append(f"{100 * scale.hit_rate:g} % of each prompt cached")
+    if other:
+        words.append(f"as {other} has it")
+    return ", ".join(words) or "nothing differs; --requests-factor, --with and others say what does"
 
 
 def _change(old: ModelPlan | UndecidedPlan, new: ModelPlan | UndecidedPlan, cluster: str) -> str:
@@ -74,8 +95,8 @@ def _change(old: ModelPlan | UndecidedPlan, new: ModelPlan | UndecidedPlan, clus
         for role in model.roles:
             cells = (
                 str(role.engines * role.gpus),
-                str(max(row.needed for row in role.rows if row.quantile == SHORT_QUANTILE)),
-                str(max(row.recommended for row in role.rows)),
+                str(max(role.course.needed[SHORT_QUANTILE])),
+                str(max(role.course.serving)),
             )
             rows.append((name, role.role.value, role.gpu_name, *cells))
     lines.append(columns(rows, right=range(3, 6)))

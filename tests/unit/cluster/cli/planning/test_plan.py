@@ -140,8 +140,23 @@ def test_whatif_shows_both_beside_each_other(load: Path, file: Path) -> None:
     code, out, _ = run("whatif", "-c", file, "--csv", load, "--requests-factor", 2)
 
     assert code == 0
+    assert out.startswith("if: requests times 2\n\n")
     heads = [line.split("  ")[0] for line in out.splitlines() if "NVIDIA H200" in line]
     assert heads == ["as it is", "as it is", "if", "if"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--prompt-factor", 2, "--hit-rate", 0.5), "prompt lengths times 2, 50 % of each prompt"),
+        (("--output-factor", 0.5), "output lengths times 0.5"),
+        ((), "nothing differs; --requests-factor, --with and others say what does"),
+    ],
+)
+def test_whatif_says_what_differs(
+    options: tuple[object, ...], said: str, load: Path, file: Path
+) -> None:
+    assert run("whatif", "-c", file, "--csv", load, *options)[1].startswith(f"if: {said}")
 
 
 def test_a_plan_without_workers_or_request_counts_is_undecided_with_the_reason(
