@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -191,6 +192,8 @@ def _completed(totals: dict[Total, float], values: Mapping[Value, float]) -> dic
     return totals
 
 
+# A page may begin with a brace, too: that of a quoted name, which no colon follows.
+_JSON = re.compile(rb"\s*(?:\[|\{\s*(?:\}|\"[^\"]*\"\s*:))")
 _WANTED = SeriesFilter(name for adapter in ADAPTERS for name in adapter.names)
 
 
@@ -212,6 +215,11 @@ def parse_page(text: bytes, t_ns: int, keys: SeriesKeys | None = None) -> Engine
     """
     if text.lstrip()[:1] == b"<":
         raise PageError("this is an HTML page, not a metrics page")
+    if _JSON.match(text):
+        raise UnknownPageError(
+            "no series of a known engine on the page: it is JSON, as TensorRT-LLM's is at this "
+            "path (`engine: trtllm` in the node file)"
+        )
     check_whole(text)
     keys = SeriesKeys() if keys is None else keys
     layout, numbers = scan(text, _WANTED, keys, "engine's")

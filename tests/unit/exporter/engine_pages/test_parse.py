@@ -166,6 +166,10 @@ def test_a_kv_use_above_one_is_absent() -> None:
     assert parse_page(RUNNING + b"vllm:kv_cache_usage_perc 37.5\n", 0).kv_usage_ratio is None
 
 
+def test_a_page_may_begin_with_a_quoted_name() -> None:
+    assert parse_page(b'{"a.name"} 1\n' + RUNNING, 0).running == parse_page(RUNNING, 0).running
+
+
 # What is no page
 
 
@@ -177,6 +181,8 @@ def test_a_kv_use_above_one_is_absent() -> None:
         (gzip.compress(b"vllm:num_requests_running 1\n"), "compressed by gzip"),
         (b"<!DOCTYPE html>\n<html></html>\n", "HTML"),
         (b'{"detail":"Not Found"}\n', "no series of a known engine"),
+        (b'[{"iter": 3, "iterLatencyMS": 5.5}]', "JSON, as TensorRT-LLM's is at this path"),
+        (b"[]", "JSON, as TensorRT-LLM's is at this path"),
         (b"# TYPE up gauge\nup 1\n", "no series of a known engine"),
         (RUNNING + RUNNING, "twice"),
         (RUNNING + RUNNING.replace(b"vllm:", b"vllm_"), "twice"),
