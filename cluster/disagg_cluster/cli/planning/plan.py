@@ -126,9 +126,10 @@ def whatif(
     before = made.plan(UNSCALED)
     after = made.plan(scale, if_config)
     if as_json:
-        factors: Mapping[str, object] = load_factors(scale)
+        named = None if other is None else str(other)
+        assumed: Mapping[str, object] = {**load_factors(scale), "planner_file": named}
         now, then = (plan_value(each, made.cluster) for each in (before, after))
-        click.echo(json.dumps({"if": factors, "now": now, "then": then}, indent=2, allow_nan=False))
+        click.echo(json.dumps({"if": assumed, "now": now, "then": then}, indent=2, allow_nan=False))
     else:
         click.echo(change_text(before, after, scale, str(other or ""), made.cluster))
     if plot is not None:

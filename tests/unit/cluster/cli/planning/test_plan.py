@@ -145,6 +145,15 @@ def test_whatif_shows_both_beside_each_other(load: Path, file: Path) -> None:
     assert heads == ["as it is", "as it is", "if", "if"]
 
 
+def test_the_json_of_whatif_names_the_other_planner_file(load: Path, file: Path) -> None:
+    alone, other = (
+        json.loads(run("whatif", "-c", file, "--csv", load, "--json", *options)[1])["if"]
+        for options in ((), ("--with", file))
+    )
+
+    assert (alone["planner_file"], other["planner_file"]) == (None, str(file))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
