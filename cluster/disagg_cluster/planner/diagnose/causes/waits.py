@@ -77,76 +77,128 @@ class Waits:
 
 def waits_of(view: ModelView, rows: Rows) -> Waits:
     """Waits at some engines of a model."""
-    changed = view.changed("first_token", rows)
-    shift, blocks = changed.shift, changed.levels.shape[1]
+    changed, giant = view.changed("first_token", rows), giants(view, rows)
+    blocks = changed.levels.shape[1]
+    now, drain, piled_up = _present(view, rows)
+    rise = _longer(view, rows, changed)
+    limited = _limited_since(view, rows, giant)
+    hint = _hinted(view, rows, changed, limited)
+    # After a change of limits all requests since count, in bursts and between.
+    now = np.where((limited < blocks) & ~rise.longer, np.fmax(now, hint.mean_since), now)
+    rise = rise.or_else(hint.rise)
+    split = np.where(rise.longer, rise.onset, blocks - LEAST_AFTER)
+    before = mean_wait(view, rows, split, is_after=False)
+    stuck = piled_up & (now > 3 * before) & np.isfinite(before) & _is_jammed(view, rows)
+    standing = ~(rise.longer | stuck) & _stands(view, rows, now)
+    # A queue at one engine while its peers have idle time is not chance.
+    alone = has_room_beside(view, rows)
+    apart = changed.apart_z >= np.where(alone, _ALONE_Z, _PEER_Z)
+    apart &= changed.apart >= _LEAST_APART
+
+    usual = np.where(rise.longer | stuck, before, now)
+    usual = np.where(standing, np.maximum(now - drain, _SERVED_PART * now), usual)
+    beside = now / np.exp(np.where(apart, changed.apart, 0.0))
+    usual = np.where(apart, np.minimum(usual, beside), usual)
+
+    z = np.maximum(np.where(rise.longer, rise.z, 0.0), np.where(apart, changed.apart_z, 0.0))
+    z = np.where(stuck, np.maximum(z, _OWN_Z), z)
+    z = np.where(standing, np.maximum(z, _STANDING_Z), z)
+    z = np.where(alone & (z > 0), np.maximum(z, SURE_WAIT_Z), z)
+    onset = np.where(rise.longer, rise.onset, blocks).astype(np.intp)
+    return Waits(rows, now, usual, _weights(view, rows), z, onset, giant)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rise:
+    """Where waits are longer than before, with z values and onset blocks."""
+
+    longer: NDArray[np.bool_]
+    z: Floats
+    onset: Rows
+
+    def or_else(self, other: _Rise) -> _Rise:
+        """Return the other rise where there is none."""
+        return _Rise(
+            self.longer | other.longer,
+            np.where(self.longer, self.z, other.z),
+            np.where(self.longer, self.onset, other.onset).astype(np.intp),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Hint:
+    """A rise since another observation changed, and the mean waits since then."""
+
+    rise: _Rise
+    mean_since: Floats
+
+
+def _present(view: ModelView, rows: Rows) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """Present waits, the times to serve the queues, and where these replace the former.
+
+    A queue that takes much longer than requests have waited so far has piled up.
+    """
     ended = view.recent_over("first_token_seconds", "first_tokens", rows)
     drain = _drain_seconds(view, rows)
     waiting = np.nan_to_num(view.recent("waiting", rows))
     piled_up = (waiting >= _LEAST_WAITING) & (drain > 3 * np.nan_to_num(ended))
-    now = np.where(piled_up, drain, ended)
-    longer, own_z, own_onset = _longer(view, rows, changed)
-    # A queue at one engine while its peers have idle time is not chance.
-    alone = has_room_beside(view, rows)
-    apart_z = np.where(alone, _ALONE_Z, _PEER_Z)
-    apart = (changed.apart_z >= apart_z) & (changed.apart >= _LEAST_APART)
-    limited, hinted = view.limit_onset(rows), _hinted_onsets(view, rows)
-    giant_z, giant_onset = giants(view, rows)
+    return np.where(piled_up, drain, ended), drain, piled_up
+
+
+def _limited_since(view: ModelView, rows: Rows, giant: tuple[float, int]) -> Rows:
+    """The block since which an engine has had other work or limits; the number of blocks if none.
+
+    Waits may be long in some of the blocks since then only.
+    """
+    giant_z, giant_onset = giant
+    since = view.limit_onset(rows)
     if giant_z >= _GIANTS_Z:
-        # They go to any engine now and then: waits are long in some blocks only.
-        limited = np.minimum(limited, giant_onset)
-    # So they are at an engine with more than its share: its queue comes and goes.
-    limited = np.minimum(limited, favoured_since(view, rows, _SURE_Z))
+        # They go to any engine now and then.
+        since = np.minimum(since, giant_onset)
+    # The queue of an engine with more than its share comes and goes, too.
+    since = np.minimum(since, favoured_since(view, rows, _SURE_Z))
     # The others do the work of an engine that is gone from that block on.
-    limited = np.minimum(limited, lost_block(view, rows))
-    hinted = np.where(limited < blocks, limited, hinted)
-    since = np.where(longer, own_onset, hinted).astype(np.intp)
-    change, hinted_z = change_since(changed.levels, shift.deviation, since)
-    hurt = (hinted < blocks) & (hinted_z >= _HINTED_Z) & (change >= _LEAST_CHANGE)
-    # After a change of limits all requests since count, in bursts and between.
-    mean_since = mean_wait(view, rows, since, is_after=True)
-    mean_before = mean_wait(view, rows, since, is_after=False)
+    return np.asarray(np.minimum(since, lost_block(view, rows)), dtype=np.intp)
+
+
+def _hinted(view: ModelView, rows: Rows, changed: Changed, limited: Rows) -> _Hint:
+    """Longer waits since another observation changed, though they are not significant alone."""
+    blocks = changed.levels.shape[1]
+    onset = np.where(limited < blocks, limited, _hinted_onsets(view, rows)).astype(np.intp)
+    change, z = change_since(changed.levels, changed.shift.deviation, onset)
+    longer = (onset < blocks) & (z >= _HINTED_Z) & (change >= _LEAST_CHANGE)
+    mean_since = mean_wait(view, rows, onset, is_after=True)
+    mean_before = mean_wait(view, rows, onset, is_after=False)
     with np.errstate(invalid="ignore"):
-        hurt |= (limited < blocks) & (mean_since >= np.exp(_LEAST_CHANGE) * mean_before)
-    now = np.where((limited < blocks) & ~longer, np.fmax(now, mean_since), now)
-    hurt &= ~longer
-    longer = longer | hurt
-    split = np.where(longer, since, blocks - LEAST_AFTER)
-    before = mean_wait(view, rows, split, is_after=False)
-    # An engine with a past and a queue that hardly drains is judged by the queue.
+        longer |= (limited < blocks) & (mean_since >= np.exp(_LEAST_CHANGE) * mean_before)
+    return _Hint(_Rise(longer, z, onset), mean_since)
+
+
+def _is_jammed(view: ModelView, rows: Rows) -> NDArray[np.bool_]:
+    """Whether an engine serves much less than arrives: it is judged by its queue."""
     served, arrived = view.recent("first_tokens", rows), view.recent("arrivals", rows)
-    jammed = np.nan_to_num(served) < _JAMMED * np.nan_to_num(arrived)
-    stuck = np.isfinite(before) & piled_up & jammed & (now > 3 * before)
-    usual = np.where(longer | stuck, before, now)
-    standing = ~(longer | stuck) & _stands(view, rows, now)
-    usual = np.where(standing, np.maximum(now - drain, _SERVED_PART * now), usual)
-    beside = now / np.exp(np.where(apart, changed.apart, 0.0))
-    usual = np.where(apart, np.minimum(usual, beside), usual)
-    own_z = np.where(hurt, hinted_z, own_z)
-    z = np.maximum(np.where(longer, own_z, 0.0), np.where(apart, changed.apart_z, 0.0))
-    z = np.where(stuck, np.maximum(z, _OWN_Z), z)
-    z = np.where(standing, np.maximum(z, _STANDING_Z), z)
-    z = np.where(alone & (z > 0), np.maximum(z, SURE_WAIT_Z), z)
-    counts = np.nan_to_num(view.recent("first_tokens", rows)) + np.nan_to_num(
-        view.recent("arrivals", rows)
-    )
+    return np.asarray(np.nan_to_num(served) < _JAMMED * np.nan_to_num(arrived))
+
+
+def _weights(view: ModelView, rows: Rows) -> Floats:
+    """The shares of the requests that came or were served lately; equal ones without any."""
+    counts = np.nan_to_num(view.recent("first_tokens", rows))
+    counts = counts + np.nan_to_num(view.recent("arrivals", rows))
     total = counts.sum()
-    weights = counts / total if total > 0 else np.full(len(rows), 1 / max(len(rows), 1))
-    onset = np.where(longer, since, blocks).astype(np.intp)
-    return Waits(rows, now, usual, weights, z, onset, (giant_z, giant_onset))
+    return counts / total if total > 0 else np.full(len(rows), 1 / max(len(rows), 1))
 
 
-def _longer(
-    view: ModelView, rows: Rows, changed: Changed
-) -> tuple[NDArray[np.bool_], Floats, Rows]:
-    """Where waits are longer than before, with z values and onset blocks.
+def _longer(view: ModelView, rows: Rows, changed: Changed) -> _Rise:
+    """Where waits are significantly longer than before.
 
     A change at all engines is significant in their pooled waits before it is in those of each.
     """
     shift = changed.shift
     longer = (shift.z >= _OWN_Z) & (shift.change >= _LEAST_CHANGE)
     longer &= shift.after > _highest_before(changed.levels, shift.onset)
+    own = _Rise(longer, shift.z, shift.onset)
     if len(rows) < 2:
-        return longer, shift.z, shift.onset
+        return own
     seconds, count = (
         known_sum(view.blocks(name, rows), axis=0)[None]
         for name in ("first_token_seconds", "first_tokens")
@@ -159,11 +211,11 @@ def _longer(
         and pool.change[0] >= _LEAST_CHANGE
         and pool.after[0] > _highest_before(levels, pool.onset)[0]
     ):
-        return longer, shift.z, shift.onset
+        return own
     onset = np.full(len(rows), pool.onset[0], dtype=np.intp)
     change, _ = change_since(changed.levels, shift.deviation, onset)
     together = (change >= _LEAST_CHANGE) & ~longer
-    return (
+    return _Rise(
         longer | together,
         np.where(together, pool.z[0], shift.z),
         np.where(together, onset, shift.onset).astype(np.intp),
