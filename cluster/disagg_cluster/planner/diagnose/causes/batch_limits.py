@@ -16,7 +16,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats
 from disagg_cluster.planner.diagnose.verdict.values import (
     Alternative,
     Cause,
@@ -52,66 +52,101 @@ def batch_limits(view: ModelView, waits: Waits) -> tuple[Suspicion, ...]:
 
 
 def _underfilled(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
-    rows = waits.rows
-    waiting = view.blocks("waiting", rows)[:, -2:]
-    room = np.nan_to_num(view.recent("kv_usage", rows)) < FULL
+    standing = _standing(view, waits)
+    named = np.zeros(0, dtype=np.intp)
+    if small_steps := _small_steps(view, waits, standing):
+        yield small_steps
+        named = small_steps.rows
+    if few_slots := _few_slots(view, waits, standing, ~np.isin(waits.rows, named)):
+        yield few_slots
+
+
+def _standing(view: ModelView, waits: Waits) -> Flags:
+    """Whether an engine with room in its cache has a lasting queue and longer waits."""
+    waiting = view.blocks("waiting", waits.rows)[:, -2:]
     with np.errstate(invalid="ignore"):
         # Just after a limit was changed the queue is still short.
-        is_new = view.limit_onset(rows) < view.blocks("waiting", rows).shape[1]
-        piled = (waiting >= _LEAST_WAITING).all(axis=1) | is_new
-        standing = piled & room & (waits.excess > 0)
-        limit = view.latest("step_limit_tokens", rows)
-        before = view.first("step_limit_tokens", rows)
-        knee = view.latest("knee_tokens", rows)
-        tokens = view.recent_over("step_tokens", "steps", rows)
-        too_small = np.where(
-            np.isfinite(knee), limit < _OF_KNEE * knee, limit < _NO_KNEE_TOKENS
-        ) | (limit * _SMALLER <= np.fmax(before, _usual_of_peers(before)))
+        piled = (waiting >= _LEAST_WAITING).all(axis=1) | _is_changed(view, waits.rows)
+    return np.asarray(piled & _has_room(view, waits.rows) & (waits.excess > 0))
+
+
+def _small_steps(view: ModelView, waits: Waits, standing: Flags) -> Suspicion | None:
+    """Engines whose steps are too small to be efficient, and full."""
+    rows = waits.rows
+    limit, knee = (view.latest(name, rows) for name in ("step_limit_tokens", "knee_tokens"))
+    before = view.first("step_limit_tokens", rows)
+    tokens = view.recent_over("step_tokens", "steps", rows)
+    beside = _longer_than_peers(view, waits)
+    with np.errstate(invalid="ignore"):
+        too_small = limit < np.where(np.isfinite(knee), _OF_KNEE * knee, _NO_KNEE_TOKENS)
+        too_small |= limit * _SMALLER <= np.fmax(before, _usual_of_peers(before))
         # Prompts that are always cut into such steps are delayed by the limit itself.
-        beside = _longer_than_peers(view, waits)
-        full = room & (np.fmax(waits.excess, beside) > 0) & too_small
+        full = _has_room(view, rows) & (np.fmax(waits.excess, beside) > 0) & too_small
         full &= _usual_step_tokens(view, rows) >= _AT_LIMIT * limit
-        by_tokens = (standing | full) & too_small & (tokens >= _AT_LIMIT * limit)
-        batch = view.latest("batch_limit", rows)
-        taken = np.where(is_new, _SLOTS_OFTEN_TAKEN, _SLOTS_TAKEN) * batch
-        by_slots = standing & (view.recent("running", rows) >= taken)
+        short = (standing | full) & too_small & (tokens >= _AT_LIMIT * limit)
+    if not short.any():
+        return None
+    # Engines with as low a limit are limited, too, though their queues come and go.
+    numbers = np.flatnonzero(short | (too_small & np.isfinite(waits.now)))
+    first = int(np.flatnonzero(short)[0])
+    best = float(np.nanmax([knee[first], before[first], _NO_KNEE_TOKENS]))
+    text = (
+        f"steps of at most {tokens[first]:.0f} tokens are inefficiently small, "
+        f"and {_queue(view, rows[numbers]):.0f} wait"
+    )
+    return _suspicion(
+        view,
+        waits,
+        numbers,
+        Cause.UNDERFILLED,
+        Evidence("step_tokens", float(tokens[first]), best, "tokens", text),
+        ActionAdvice(RemedyKind.SET_BATCHED_TOKENS, round(best)),
+        np.fmax(waits.excess, np.where(full, beside, 0.0)),
+    )
+
+
+def _few_slots(view: ModelView, waits: Waits, standing: Flags, is_free: Flags) -> Suspicion | None:
+    """Engines, of those that are free to be named, whose requests queue for a batch slot."""
+    rows = waits.rows
+    batch = view.latest("batch_limit", rows)
     queued = _queued_for_slots(view, rows, batch)
-    by_slots |= queued > 0
-    cost = np.fmax(waits.excess, np.where(full, beside, 0.0))
-    # Requests wait for a slot in the queue, and nowhere else.
-    of_slots = np.fmax(np.fmin(waits.excess, _queue_since_changed(view, rows)), queued)
-    named = np.zeros(len(rows), dtype=np.bool_)
-    for limited, is_slots in ((by_tokens, False), (by_slots, True)):
-        short = limited & ~named
-        if not short.any():
-            continue
-        first = int(np.flatnonzero(short)[0])
-        # Engines with as low a limit are limited, too, though their queues come and go.
-        held = batch <= batch[first] if is_slots else too_small
-        numbers = np.flatnonzero((short | (held & np.isfinite(waits.now))) & ~named)
-        named[numbers] = True
-        queue = float(np.nan_to_num(waiting[numbers]).mean())
-        if is_slots:
-            name, value, best = "running", float(batch[first]), None
-            text = f"{value:.0f} requests may run at once, and {queue:.0f} wait while there is room"
-        else:
-            name, value = "step_tokens", float(tokens[first])
-            best = float(np.nanmax([knee[first], before[first], _NO_KNEE_TOKENS]))
-            text = (
-                f"steps of at most {value:.0f} tokens are inefficiently small, and {queue:.0f} wait"
-            )
-        yield _suspicion(
-            view,
-            waits,
-            numbers,
-            Cause.UNDERFILLED,
-            Evidence(name, value, best, "tokens" if best else "requests", text),
-            ActionAdvice(
-                RemedyKind.SET_SEQS if is_slots else RemedyKind.SET_BATCHED_TOKENS,
-                None if best is None else round(best),
-            ),
-            of_slots if is_slots else cost,
-        )
+    with np.errstate(invalid="ignore"):
+        taken = np.where(_is_changed(view, rows), _SLOTS_OFTEN_TAKEN, _SLOTS_TAKEN) * batch
+        short = is_free & (standing & (view.recent("running", rows) >= taken) | (queued > 0))
+    if not short.any():
+        return None
+    first = int(np.flatnonzero(short)[0])
+    alike = (batch <= batch[first]) & np.isfinite(waits.now)
+    numbers = np.flatnonzero(is_free & (short | alike))
+    slots = float(batch[first])
+    text = (
+        f"{slots:.0f} requests may run at once, "
+        f"and {_queue(view, rows[numbers]):.0f} wait while there is room"
+    )
+    return _suspicion(
+        view,
+        waits,
+        numbers,
+        Cause.UNDERFILLED,
+        Evidence("running", slots, None, "requests", text),
+        ActionAdvice(RemedyKind.SET_SEQS, None),
+        # Requests wait for a slot in the queue, and nowhere else.
+        np.fmax(np.fmin(waits.excess, _queue_since_changed(view, rows)), queued),
+    )
+
+
+def _has_room(view: ModelView, rows: Rows) -> Flags:
+    return np.asarray(np.nan_to_num(view.recent("kv_usage", rows)) < FULL)
+
+
+def _is_changed(view: ModelView, rows: Rows) -> Flags:
+    """Whether an engine's limits were changed within the window."""
+    return np.asarray(view.limit_onset(rows) < view.blocks("waiting", rows).shape[1])
+
+
+def _queue(view: ModelView, rows: Rows) -> float:
+    """The mean number of requests that wait at an engine, over the last two blocks."""
+    return float(np.nan_to_num(view.blocks("waiting", rows)[:, -2:]).mean())
 
 
 def full_steps(view: ModelView, rows: Rows) -> Alternative | None:
@@ -260,8 +295,7 @@ def _suspicion(
     advice: ActionAdvice,
     cost: Floats,
 ) -> Suspicion:
-    blocks = view.blocks("waiting", waits.rows).shape[1]
-    is_changed = bool((view.limit_onset(waits.rows[numbers]) < blocks).any())
+    is_changed = bool(_is_changed(view, waits.rows[numbers]).any())
     return suspicion_at(
         view,
         waits.rows,

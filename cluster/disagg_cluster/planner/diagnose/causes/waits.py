@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.giant_prompts import giants
 from disagg_cluster.planner.diagnose.causes.overload import (
@@ -17,7 +16,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import SURE_WAIT_Z, own_or
 from disagg_cluster.planner.diagnose.evidence.engine_changes import Changed
 from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import (
     LEAST_AFTER,
     change_since,
@@ -112,7 +111,7 @@ def waits_of(view: ModelView, rows: Rows) -> Waits:
 class _Rise:
     """Where waits are longer than before, with z values and onset blocks."""
 
-    longer: NDArray[np.bool_]
+    longer: Flags
     z: Floats
     onset: Rows
 
@@ -133,7 +132,7 @@ class _Hint:
     mean_since: Floats
 
 
-def _present(view: ModelView, rows: Rows) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+def _present(view: ModelView, rows: Rows) -> tuple[Floats, Floats, Flags]:
     """Present waits, the times to serve the queues, and where these replace the former.
 
     A queue that takes much longer than requests have waited so far has piled up.
@@ -174,7 +173,7 @@ def _hinted(view: ModelView, rows: Rows, changed: Changed, limited: Rows) -> _Hi
     return _Hint(_Rise(longer, z, onset), mean_since)
 
 
-def _is_jammed(view: ModelView, rows: Rows) -> NDArray[np.bool_]:
+def _is_jammed(view: ModelView, rows: Rows) -> Flags:
     """Whether an engine serves much less than arrives: it is judged by its queue."""
     served, arrived = view.recent("first_tokens", rows), view.recent("arrivals", rows)
     return np.asarray(np.nan_to_num(served) < _JAMMED * np.nan_to_num(arrived))
@@ -222,7 +221,7 @@ def _longer(view: ModelView, rows: Rows, changed: Changed) -> _Rise:
     )
 
 
-def _stands(view: ModelView, rows: Rows, now: Floats) -> NDArray[np.bool_]:
+def _stands(view: ModelView, rows: Rows, now: Floats) -> Flags:
     """Whether requests have queued without a break for many blocks, and too long for users."""
     target = view.targets.ttft_seconds
     waiting = view.blocks("waiting", rows)[:, -_STANDING_BLOCKS:]
