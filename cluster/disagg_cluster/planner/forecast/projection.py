@@ -13,7 +13,7 @@ from disagg_cluster.planner.forecast.bands import (
     feature_sizes,
     student_widening,
 )
-from disagg_cluster.planner.forecast.experts import expert_points, possible_seasons
+from disagg_cluster.planner.forecast.experts import Season, expert_points, possible_seasons
 from disagg_cluster.planner.forecast.past_origins import PastOrigins
 from disagg_cluster.planner.forecast.running_means import Indices
 from disagg_cluster.planner.forecast.season_test import season_helps
@@ -56,9 +56,48 @@ def project(
     since.
     """
     scaled = values**power
-    length = len(values)
+    stack = _stacked(scaled, step_seconds, horizon_steps, quantiles, launch)
+    past = stack.past
+
+    def to_load(of: Floats) -> Floats:
+        loads: Floats = np.maximum(of, 0.0) ** (1 / power)
+        return loads
+
+    missed = past.outcomes[:, None] ** (1 / power) - to_load(stack.past_quantiles)
+    pinball = np.maximum(quantiles[:, None] * missed, (quantiles[:, None] - 1) * missed)
+    shares = _at_each_step(stack.weights, past.horizons, horizon_steps)
+    hour_ahead = min(horizon_steps, max(1, round(_HOUR_SECONDS / step_seconds))) - 1
+    return Projection(
+        values=to_load(_coming(scaled, stack, shares, quantiles)).T,
+        losses=_at_each_step(past.mean(pinball), past.horizons, horizon_steps).T,
+        seasons=tuple(season.name for season in stack.seasons),
+        experts=tuple(zip(stack.names, map(float, shares[hour_ahead]), strict=True)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stack:
+    """What past origins teach, in the scale of the forecast.
+
+    `weights` are `[horizon, expert]`. `effects` are what a situation's features add to the errors
+    of the stack, `[horizon, quantile, feature]`. `past_quantiles` are its forecasts at past
+    origins, without knowing the outcomes, `[horizon, quantile, origin]`.
+    """
+
+    past: PastOrigins
+    seasons: tuple[Season, ...]
+    names: tuple[str, ...]
+    weights: Floats
+    effects: Floats
+    past_quantiles: Floats
+
+
+def _stacked(
+    scaled: Floats, step_seconds: float, horizon_steps: int, quantiles: Floats, launch: int
+) -> _Stack:
+    """Weigh the experts by their past errors, and learn what errors are left."""
     past = PastOrigins.of(scaled, horizon_steps).balanced(launch)
-    seasons = possible_seasons(length, step_seconds)
+    seasons = possible_seasons(len(scaled), step_seconds)
     experts = expert_points(scaled, past.origins, past.horizons, seasons)
     used = tuple(season for season in seasons if season_helps(past, experts, season))
     for season in seasons:
@@ -75,47 +114,41 @@ def project(
         errors, np.stack([past.sample_weights, *(others for _, others in folds)])
     )
     centre = _held_out(folds, experts.points, weights, elsewhere)
-
     sizes = feature_sizes(scaled, scale)
     situation = Situation.of(scaled, past.origins, centre, experts.points, weights).times(sizes)
     coefficients = error_coefficients(
         situation, (past.outcomes - centre) / scale[:, None], past.sample_weights, quantiles
     )
-
-    def to_load(of: Floats) -> Floats:
-        loads: Floats = np.maximum(of, 0.0) ** (1 / power)
-        return loads
-
-    missed = past.outcomes[:, None] ** (1 / power) - to_load(
-        centre[:, None] + situation.errors(coefficients) * scale[:, None, None]
+    return _Stack(
+        past,
+        used,
+        experts.names,
+        weights,
+        # Scales of neighbouring horizons may differ greatly, where one has outcomes at night only.
+        # So effects are interpolated in units of the load, not in units of each horizon's scale.
+        coefficients * (sizes * scale[:, None])[:, None],
+        centre[:, None] + situation.errors(coefficients) * scale[:, None, None],
     )
-    pinball = np.maximum(quantiles[:, None] * missed, (quantiles[:, None] - 1) * missed)
 
-    now = np.array([length - 1])
-    ahead = np.arange(1, horizon_steps + 1)
 
-    def at_each_step(of: Floats) -> Floats:
-        """`[horizon, …]` at every step, linear in the logarithm of how far ahead it is."""
-        columns = of.reshape(len(of), -1).T
-        spread = [np.interp(np.log(ahead), np.log(past.horizons), each) for each in columns]
-        return np.stack(spread, axis=-1).reshape(horizon_steps, *of.shape[1:])
-
-    coming = expert_points(scaled, now, ahead, used).points
-    shares = at_each_step(weights)
+def _coming(scaled: Floats, stack: _Stack, shares: Floats, quantiles: Floats) -> Floats:
+    """Return the quantiles of the coming steps, `[step, quantile]`, by each expert's `shares`."""
+    now, horizons, steps = np.array([len(scaled) - 1]), stack.past.horizons, len(shares)
+    coming = expert_points(scaled, now, np.arange(1, steps + 1), stack.seasons).points
     path = np.matmul(coming, shares[..., None])[..., 0]
     present = Situation.of(scaled, now, path, coming, shares)
-    # Scales of neighbouring horizons may differ greatly, where one has outcomes at night only. So
-    # effects are interpolated in units of the load, not in units of each horizon's scale.
-    effects = coefficients * (sizes * scale[:, None])[:, None]
-    offsets = np.sort(present.errors(at_each_step(effects))[..., 0], axis=1)
-    offsets = _widened(offsets, quantiles, at_each_step(past.independent))
-    hour_ahead = min(horizon_steps, max(1, round(_HOUR_SECONDS / step_seconds))) - 1
-    return Projection(
-        values=to_load(path + offsets).T,
-        losses=at_each_step(past.mean(pinball)).T,
-        seasons=tuple(season.name for season in used),
-        experts=tuple(zip(experts.names, map(float, shares[hour_ahead]), strict=True)),
-    )
+    effects = _at_each_step(stack.effects, horizons, steps)
+    offsets = np.sort(present.errors(effects)[..., 0], axis=1)
+    independent = _at_each_step(stack.past.independent, horizons, steps)
+    return np.asarray(path + _widened(offsets, quantiles, independent))
+
+
+def _at_each_step(of: Floats, horizons: Indices, steps: int) -> Floats:
+    """`[horizon, …]` at every step, linear in the logarithm of how far ahead it is."""
+    ahead = np.log(np.arange(1, steps + 1))
+    columns = of.reshape(len(of), -1).T
+    spread = [np.interp(ahead, np.log(horizons), each) for each in columns]
+    return np.stack(spread, axis=-1).reshape(steps, *of.shape[1:])
 
 
 def _held_out(
