@@ -17,8 +17,9 @@ Numbers = NDArray[np.float64]
 _ENOUGH_POINTS = 5
 _GRID = 96
 _SAMPLE_TOKENS = tuple(128 * 2**n for n in range(8))
-# Smoothing widths, in logarithms of the size.
-_WIDTHS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.18)
+# Smoothing widths, in logarithms of the size. Of two size classes at least: a narrower curve
+# follows the sizes that kernels favour, and another one as soon as other sizes are observed.
+_WIDTHS = (1.0, 0.7, 0.5, 0.35)
 _DEGREE = 2
 _REACH = 0.7
 _SURE = 2.0
