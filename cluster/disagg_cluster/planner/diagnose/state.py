@@ -34,14 +34,16 @@ class StandingFinding:
     """A finding as last observed, and the number of rounds in which it was observed or missed.
 
     In `rounds` one with several new scrapes counts twice. `wait_seconds` is the wait of requests at
-    the last observation. `is_disputed`: the last round named other engines, and the finding is that
-    of the round before. `is_past`: it was believed and is no longer.
+    the last observation, `confidence` that of the last round: the finding's is the higher of the
+    last two. `is_disputed`: the last round named other engines, and the finding is that of the
+    round before. `is_past`: it was believed and is no longer.
     """
 
     model: ModelKey
     finding: BottleneckFinding
     rounds: int
     wait_seconds: float
+    confidence: float = 0.0
     missed: int = 0
     is_disputed: bool = False
     is_past: bool = False
@@ -92,13 +94,15 @@ def settled(
     for number, (finding, strength) in enumerate(significant):
         before = continued.get(number)
         rounds = _rounds(strength, before, new_scrapes, is_first_round=past is None)
-        since = finding.since_seconds if before is None else before.finding.since_seconds
-        finding = replace(finding, since_seconds=since)
+        sure = finding.confidence
+        if before is not None:
+            finding = _lasting(before, finding)
         is_disputed = before is not None and _is_disputed(before, finding)
         if before is not None and is_disputed:
             finding = before.finding
+        wait = wait_seconds(finding)
         remembered.append(
-            StandingFinding(model, finding, rounds, wait_seconds(finding), is_disputed=is_disputed)
+            StandingFinding(model, finding, rounds, wait, sure, is_disputed=is_disputed)
         )
     believed = [each for each in remembered if each.rounds >= _BELIEVED]
     weak = [finding for finding, strength in observed if strength <= 0]
@@ -141,6 +145,19 @@ def _rounds(
     return rounds
 
 
+def _lasting(before: StandingFinding, now: BottleneckFinding) -> BottleneckFinding:
+    """`now` since it was first observed, and less sure only if two rounds in a row are.
+
+    Alerts wait for a confidence that lasts, and blocks of several scrapes begin elsewhere in each
+    round.
+    """
+    return replace(
+        now,
+        since_seconds=before.finding.since_seconds,
+        confidence=max(now.confidence, before.confidence),
+    )
+
+
 def _kept(
     gone: StandingFinding, wait_seconds: float, *, is_old: bool, is_replaced: bool
 ) -> StandingFinding | None:
@@ -161,10 +178,17 @@ def _kept(
 
 
 def _as_suspected(before: StandingFinding, now: BottleneckFinding) -> StandingFinding:
-    """A finding that is only suspected in this round, which does not count, at its present cost."""
-    if now.engines != before.finding.engines:
+    """A finding that is only suspected in this round, which does not count, at its present cost.
+
+    It is as sure as it was: an alert waits for a confidence that lasts.
+    """
+    known = before.finding
+    if now.engines != known.engines:
         return before
-    return replace(before, finding=replace(now, since_seconds=before.finding.since_seconds))
+    return replace(
+        before,
+        finding=replace(now, since_seconds=known.since_seconds, confidence=known.confidence),
+    )
 
 
 def _continued(

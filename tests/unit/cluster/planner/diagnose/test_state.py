@@ -21,13 +21,17 @@ SURE, LIKELY, WEAK = 9.0, 5.0, 4.1
 
 
 def finding(
-    *engines: str, cause: Cause = Cause.SLOW_GPU, role: Role = Role.DECODE, cost: float = 1.0
+    *engines: str,
+    cause: Cause = Cause.SLOW_GPU,
+    role: Role = Role.DECODE,
+    cost: float = 1.0,
+    confidence: float = 0.9,
 ) -> BottleneckFinding:
     return BottleneckFinding(
         cause,
         role,
         tuple(EngineKey("n", engine) for engine in engines),
-        0.9,
+        confidence,
         cost,
         cost,
         1000.0,
@@ -128,3 +132,20 @@ def test_a_round_that_only_suspects_a_finding_neither_counts_nor_begins_anew() -
     assert [named(each) for each in rounds(weak, suspected, likely)] == [[], [], [["d1"]]]
     assert [named(each) for each in rounds(weak, suspected, suspected)] == [[], [], []]
     assert [each.engine for each in rounds(weak, suspected)[-1].suspects[0].engines] == ["d1"]
+
+
+def confidences(results: Sequence[Settled]) -> list[float]:
+    return [each.confidence for result in results for each in result.findings]
+
+
+def test_a_finding_is_less_sure_only_once_two_rounds_in_a_row_are() -> None:
+    sure, unsure = ([(finding("d1", confidence=each), SURE)] for each in (0.95, 0.7))
+
+    assert confidences(rounds(sure, unsure, sure, unsure)) == [0.95] * 4
+    assert confidences(rounds(sure, unsure, unsure, sure)) == [0.95, 0.95, 0.7, 0.95]
+
+
+def test_a_finding_that_is_suspected_only_stays_as_sure_as_it_was() -> None:
+    seen, suspected = [(finding("d1"), SURE)], [(finding("d1", confidence=0.5), 0.0)]
+
+    assert confidences(rounds(seen, suspected, seen, suspected)) == [0.9] * 4
