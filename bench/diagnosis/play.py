@@ -14,8 +14,8 @@ from bench.diagnosis.recorder import Recorder, Scraping
 from bench.diagnosis.scenario import WALL_OFFSET_SECONDS, Scenario, Truth
 
 from disagg_cluster.planner.diagnose.diagnose import DiagnosisState, diagnose
-from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats, SeriesWindow
+from disagg_cluster.planner.diagnose.families import FAMILIES
 from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome, EngineKey
 from disagg_cluster.simulator.cluster.event_queue import RequestEnded
 from disagg_cluster.simulator.fault import Fault

@@ -100,7 +100,7 @@ def diagnose_models(
     """  # noqa: D301 # click looks for the character itself
     from disagg_cluster.host.linear_algebra import one_thread
     from disagg_cluster.host.spans import timestamp
-    from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
+    from disagg_cluster.planner.diagnose.families import FAMILIES
     from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
     from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
     from disagg_cluster.planner.diagnose.reading.series_queries import NoSeriesError, SeriesQueries

@@ -18,7 +18,7 @@ from disagg_cluster.host.run_dir.layout import RunFolder
 from disagg_cluster.host.service_manager import ServiceManager
 from disagg_cluster.nodefile.web.access import WebConfigWatch
 from disagg_cluster.planner.advice.cluster_engines import read_engines
-from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
+from disagg_cluster.planner.diagnose.families import FAMILIES
 from disagg_cluster.planner.diagnose.reading.rolling_diagnosis import RollingDiagnosis
 from disagg_cluster.planner.diagnose.reading.rolling_series import RollingSeries
 from disagg_cluster.planner.diagnose.reading.series_queries import SeriesQueries

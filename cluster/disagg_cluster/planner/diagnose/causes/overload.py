@@ -8,8 +8,8 @@ import numpy as np
 
 from disagg_cluster.planner.diagnose.causes.suspicion import LIKELY_Z, SURE_WAIT_Z, Adverse
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
-from disagg_cluster.planner.diagnose.evidence.prompt_lengths import larger_share_z
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shares import larger_share_z
 from disagg_cluster.planner.diagnose.evidence.shifts import shift_of
 
 _BUSY = 0.93

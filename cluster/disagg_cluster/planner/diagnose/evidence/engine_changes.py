@@ -18,13 +18,15 @@ from disagg_cluster.planner.diagnose.evidence.cache_hits import (
 from disagg_cluster.planner.diagnose.evidence.fleet import Fleet
 from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_sum
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
-    larger_share_z,
     relative_length,
-    share,
-    share_by_chance,
 )
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.shares import (
+    larger_share_z,
+    share,
+    share_by_chance,
+)
 from disagg_cluster.planner.diagnose.evidence.shifts import (
     LEAST_AFTER,
     Shift,

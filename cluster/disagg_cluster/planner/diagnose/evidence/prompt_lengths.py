@@ -1,4 +1,4 @@
-"""The distribution of prompt lengths, and how prompts and long ones are split among engines."""
+"""The distribution of prompt lengths, and how long prompts are split among engines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.features import Feature, Reading
-from disagg_cluster.planner.diagnose.evidence.known import divergence, known_mean
+from disagg_cluster.planner.diagnose.evidence.known import divergence
 from disagg_cluster.planner.diagnose.evidence.readings import Place, Readings, read_features
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats, SeriesWindow
 from disagg_cluster.planner.diagnose.evidence.shifts import (
@@ -126,63 +126,6 @@ def relative_length(tokens: Floats, count: Floats, peers: NDArray[np.intp]) -> F
         others = log_ratio(own.sum(axis=0) - own, number.sum(axis=0) - number)
         found[rows] = log_ratio(own, number) - others
     return np.where(np.isfinite(found), found, np.nan)
-
-
-def share(arrived: Floats, peers: NDArray[np.intp]) -> Floats:
-    """Logarithm of an engine's arrivals over the mean of its peers that are up, itself included.
-
-    `arrived` is by engine and block, NaN where an engine is not up; `peers` numbers groups of them.
-    """
-    found = np.full(arrived.shape, np.nan)
-    for group in np.unique(peers):
-        rows = np.flatnonzero(peers == group)
-        if len(rows) < 2:
-            continue
-        own = arrived[rows]
-        counts = np.isfinite(own).sum(axis=0)
-        mean = np.nansum(own, axis=0) / np.maximum(counts, 1)
-        # Half a request more on both sides keeps the logarithm finite for an engine that got none.
-        found[rows] = np.log((own + 0.5) / (mean + 0.5))
-    return found
-
-
-def share_by_chance(arrived: Floats, peers: NDArray[np.intp]) -> Floats:
-    """Standard deviation of `share` if a router picks at random among equal engines.
-
-    (Binomial; round robin varies less, but a router need not keep to it.)
-    """
-    usual = known_mean(arrived)
-    found = np.zeros(len(peers))
-    for group in np.unique(peers):
-        rows = np.flatnonzero(peers == group)
-        each = np.nan_to_num(usual[rows])
-        parts = each / (float(each.sum()) + 0.5)
-        found[rows] = np.sqrt((1 - parts) / np.maximum(each, 0.5))
-    return found
-
-
-def larger_share_z(arrived: Floats, peers: NDArray[np.intp], onset: NDArray[np.intp]) -> Floats:
-    """Significance of a larger share of requests since a block, by engine, as z; 0 if unknown.
-
-    By chance a hypergeometric number of an engine's requests arrives since that block; its variance
-    is scaled up where blocks are overdispersed (Wedderburn 1974). Logarithms of shares are noisier
-    the fewer requests came, and ignore that many are less likely by chance.
-    """
-    counts, blocks = np.nan_to_num(arrived), arrived.shape[1]
-    every = np.zeros((int(peers.max(initial=-1)) + 1, blocks))
-    np.add.at(every, peers, counts)
-    of_all, is_late = every[peers], np.arange(blocks) >= onset[:, None]
-    own, total = counts.sum(axis=1), of_all.sum(axis=1)
-    late, total_late = (counts * is_late).sum(axis=1), (of_all * is_late).sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        before, since = (own - late) / (total - total_late), late / total_late
-        part = np.where(is_late, since[:, None], before[:, None])
-        squares = (counts - of_all * part) ** 2 / (of_all * part * (1 - part))
-        dispersion = np.nansum(squares, axis=1) / max(blocks - 2, 1)
-        chance = total_late / total
-        variance = own * chance * (1 - chance) * (1 - own / total) * np.maximum(dispersion, 1.0)
-        z = (late - own * chance) / np.sqrt(variance)
-    return np.asarray(np.where(np.isfinite(z), z, 0.0))
 
 
 @dataclass(frozen=True, slots=True)

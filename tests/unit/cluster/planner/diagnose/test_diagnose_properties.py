@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from disagg_cluster.planner.capacity.targets import Targets
 from disagg_cluster.planner.diagnose.diagnose import DiagnosisState, diagnose
-from disagg_cluster.planner.diagnose.evidence.families import FAMILIES
 from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
+from disagg_cluster.planner.diagnose.families import FAMILIES
 from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome
 from support.diagnosis_windows import BEGIN_SECONDS, Line, WindowMaker
 
