@@ -18,6 +18,7 @@ from disagg_cluster.planner.diagnose.evidence.cache_hits import (
 from disagg_cluster.planner.diagnose.evidence.fleet import Fleet
 from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_sum
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
+    lengths_by_chance,
     relative_length,
 )
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
@@ -165,7 +166,10 @@ def engine_changes(fleet: Fleet) -> EngineChanges:
         "share": share(arrived, peers),
         "relative_length": relative_length(blocks.prompt_tokens, blocks.first_tokens, peers),
     }
+    of_length, beside = lengths_by_chance(fleet.prompts, served, peers)
     least = {
+        "prompt_length": of_length,
+        "relative_length": beside,
         "share": share_by_chance(arrived, peers),
         "computed_share": computed_by_chance(
             blocks.computed_tokens, blocks.prompt_tokens, served, peers

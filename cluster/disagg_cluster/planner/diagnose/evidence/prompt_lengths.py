@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.features import Feature, Reading
-from disagg_cluster.planner.diagnose.evidence.known import divergence
+from disagg_cluster.planner.diagnose.evidence.known import divergence, known_mean
 from disagg_cluster.planner.diagnose.evidence.readings import Place, Readings, read_features
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats, SeriesWindow
 from disagg_cluster.planner.diagnose.evidence.shifts import (
@@ -126,6 +126,29 @@ def relative_length(tokens: Floats, count: Floats, peers: NDArray[np.intp]) -> F
         others = log_ratio(own.sum(axis=0) - own, number.sum(axis=0) - number)
         found[rows] = log_ratio(own, number) - others
     return np.where(np.isfinite(found), found, np.nan)
+
+
+def lengths_by_chance(
+    prompts: PromptLengths, served: Floats, peers: NDArray[np.intp]
+) -> tuple[Floats, Floats]:
+    """Standard deviations of the logarithm of an engine's mean prompt length in a block by chance.
+
+    The second is relative to its peers' (`relative_length`). Lengths are assumed lognormal as those
+    of all peers, and so is the sum of the few in a block (Fenton 1960). `served` are the requests
+    by engine and block. 0 without a histogram.
+    """
+    own, beside = np.zeros(len(peers)), np.zeros(len(peers))
+    usual = np.maximum(np.nan_to_num(known_mean(served)), 1.0)
+    every = np.nansum(prompts.counts, axis=2)
+    for group in np.unique(peers):
+        rows = np.flatnonzero(peers == group)
+        counts = every[:, rows].sum(axis=1)
+        if counts.any():
+            squared = np.expm1(lognormal(prompts.tokens, counts)[1] ** 2)
+            others = np.maximum(usual[rows].sum() - usual[rows], 1.0)
+            own[rows] = np.log1p(squared / usual[rows])
+            beside[rows] = own[rows] + np.log1p(squared / others)
+    return np.sqrt(own), np.sqrt(beside)
 
 
 @dataclass(frozen=True, slots=True)

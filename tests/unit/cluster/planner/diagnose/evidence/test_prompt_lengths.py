@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from disagg_cluster.planner.diagnose.evidence.engine_changes import engine_changes
 from disagg_cluster.planner.diagnose.evidence.fleet import read_fleet
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
     PROMPT_LENGTHS,
@@ -12,12 +15,16 @@ from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
     gathered_since,
     gathered_z,
     lengths_at,
+    lengths_by_chance,
     longer_beside,
     longer_z,
+    relative_length,
     with_unfinished,
 )
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
 from disagg_cluster.planner.diagnose.evidence.series_window import ScrapedSeries, SeriesWindow
+from support.diagnosed_lines import PREFILL
+from support.diagnosis_windows import WindowMaker
 
 
 def coming(before: tuple[int, int], since: tuple[int, int]) -> np.ndarray:
@@ -183,3 +190,46 @@ def test_a_cache_that_also_holds_outputs_does_not_show_a_prompt() -> None:
     )
 
     assert counts[1:] == [0.0, 0.0, 0.0]
+
+
+def drawn_blocks(requests: float) -> tuple[PromptLengths, np.ndarray, np.ndarray]:
+    """Lognormal lengths at three engines in 400 blocks: their histogram, sums and numbers."""
+    rng, least = np.random.default_rng(1), 500.0 * 2.0 ** np.arange(9)
+    count = np.full((3, 400), requests)
+    tokens = rng.lognormal(np.log(4000.0), 0.9, size=(*count.shape, int(requests)))
+    buckets = np.searchsorted(least, tokens)
+    counts = np.stack([(buckets == n).sum(axis=2) for n in range(len(least) + 1)]).astype(float)
+    bounds = np.array([0.0, *least])
+    middles = np.array([250.0, *least * np.sqrt(2.0)])
+    return PromptLengths(bounds, middles, counts, tokens.sum(axis=2)), tokens.sum(axis=2), count
+
+
+@pytest.mark.parametrize("requests", [4.0, 20.0])
+def test_what_mean_lengths_vary_by_chance_from_block_to_block_is_known(requests: float) -> None:
+    lengths, tokens, count = drawn_blocks(requests)
+    peers = np.zeros(3, dtype=np.intp)
+
+    own, beside = lengths_by_chance(lengths, count, peers)
+
+    assert own == pytest.approx(np.log(tokens / count).std(), rel=0.15)
+    assert beside == pytest.approx(relative_length(tokens, count, peers).std(), rel=0.15)
+    assert np.array_equal(
+        lengths_by_chance(without_buckets(lengths), count, peers), np.zeros((2, 3))
+    )
+
+
+def without_buckets(lengths: PromptLengths) -> PromptLengths:
+    nothing = np.empty(0)
+    return PromptLengths(nothing, nothing, lengths.counts[:0], lengths.sums)
+
+
+def test_mean_lengths_that_hardly_varied_so_far_still_vary_by_chance() -> None:
+    """Of few prompts in a block, many blocks in a row may happen to be alike."""
+    few = [replace(each, requests=0.2, prompt_spread=0.6) for each in PREFILL]
+    fleet = read_fleet(WindowMaker(noise=0.0).make(few))
+    assert fleet is not None
+
+    changed = engine_changes(fleet).of("prompt_length")
+
+    assert np.ptp(changed.levels) < 0.01
+    assert changed.shift.deviation.min() > 0.2
