@@ -44,7 +44,7 @@ from disagg_exporter.model import Role
 _SURE = 8.0
 # That these happen may be sure. What they cost follows from waits: very long prompts come by
 # chance, and requests that go to one engine wait less at the others.
-_COST_FROM_WAITS = frozenset({Cause.GIANTS, Cause.ROUTING})
+_COST_FROM_WAITS = frozenset({Cause.GIANTS, Cause.LONG_PROMPTS, Cause.ROUTING})
 # Strengths beyond it do not raise the confidence.
 _STRONG = 12.0
 # Unexplained waits leave a diagnosis undecided from this part of the target on.

@@ -14,6 +14,7 @@ from disagg_cluster.planner.diagnose.causes.giant_prompts import (
 )
 from disagg_cluster.planner.diagnose.causes.kv_room import kv_full
 from disagg_cluster.planner.diagnose.causes.overload import (
+    has_only_queue,
     is_gone,
     is_overloaded,
     is_piling_up,
@@ -202,7 +203,7 @@ def _grown(
     if not len(numbers):
         return
     onset = int(grown.onset[numbers].min())
-    if factor.cause is Cause.ROUTING:
+    if factor.cause in (Cause.ROUTING, Cause.LONG_PROMPTS):
         cost = _net_of_relief(view, waits, cost, onset)
     if factor.cause is Cause.GIANTS:
         numbers = np.arange(len(waits.rows))
@@ -230,8 +231,11 @@ def _grown(
 def _net_of_relief(view: ModelView, waits: Waits, cost: Floats, onset_block: int) -> Floats:
     """A cost at some engines less what waits have become shorter at the others, in proportion.
 
-    A request that is given to one engine is one fewer elsewhere.
+    A request that is given to one engine is one fewer elsewhere, and behind a long one none waits
+    there. But the only queue of a pool is its bottleneck, however calm it has become beside it.
     """
+    if has_only_queue(view, waits.rows, waits.now)[cost > 0].any():
+        return cost
     since = np.full(len(waits.rows), onset_block, dtype=np.intp)
     before = mean_wait(view, waits.rows, since, is_after=False)
     after = mean_wait(view, waits.rows, since, is_after=True)
