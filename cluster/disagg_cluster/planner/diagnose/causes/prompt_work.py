@@ -175,8 +175,10 @@ def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
             strength = max(strength, min(at.mean_z, float(longer.z[row])))
         is_sure = waits.z[row] >= SURE_WAIT_Z
         if strength >= (SINCE_Z if is_sure else OWN_Z) and at.longer >= least:
-            # Two that agree are stronger evidence than the weaker of them.
-            agreed = (SURE_WAIT_Z if alone[row] else LIKELY_Z) if is_sure else 0.0
+            # Two that agree are stronger evidence than the weaker of them; a sure number needs no
+            # second look, as its noise is not estimated.
+            is_known = alone[row] or at.gathered_z >= LIKELY_Z
+            agreed = (SURE_WAIT_Z if is_known else LIKELY_Z) if is_sure else 0.0
             z[row], size[row], onset[row] = max(strength, agreed, z[row]), at.longer, at.onset
     return Adverse(size, z, onset)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from disagg_cluster.planner.diagnose.verdict.values import Cause
-from support.diagnosed_lines import DECODE, PREFILL, named
-from support.diagnosis_windows import Line
+import pytest
+
+from disagg_cluster.planner.diagnose.diagnose import DiagnosisState, diagnose
+from disagg_cluster.planner.diagnose.verdict.values import Cause, DiagnosisOutcome
+from support.diagnosed_lines import DECODE, PREFILL, TARGETS, named
+from support.diagnosis_windows import Line, WindowMaker
 
 
 def long_at_first(wait_seconds: float, beside_seconds: float, requests: float = 2.0) -> list[Line]:
@@ -38,3 +41,20 @@ def test_the_only_queue_of_a_pool_is_named_however_calm_it_has_become_beside_it(
 
     assert causes(lines) == []
     assert causes([queued, *lines[1:]]) == [(Cause.LONG_PROMPTS, ["p0"])]
+
+
+@pytest.mark.parametrize(
+    ("noise", "outcome"), [(0.08, DiagnosisOutcome.FOUND), (0.16, DiagnosisOutcome.NO_BOTTLENECK)]
+)
+def test_a_sure_number_of_long_prompts_behind_a_sure_wait_needs_no_second_check(
+    noise: float, outcome: DiagnosisOutcome
+) -> None:
+    """With more noise, the wait begins a block later: too few long prompts have come since."""
+    first, *others = [replace(line, requests=0.08) for line in PREFILL]
+    then = {"prompt_tokens": 6000.0, "wait_seconds": 1.6}
+    shorter = [replace(line, then={"prompt_tokens": 2000.0}) for line in others]
+    window = WindowMaker(noise=noise).make([replace(first, then=then), *shorter, *DECODE])
+
+    (found,), _ = diagnose(window, TARGETS, DiagnosisState(window.now_seconds - 15.0))
+
+    assert found.outcome is outcome
