@@ -33,6 +33,8 @@ _PEER_DEVIATION = 0.05
 _PRIOR_PEERS = 4.0
 _MANY_PEERS = 24
 _SURELY_CHANGED_Z = 4.0
+# A block so many deviations from the former level has clearly left it.
+_CLEARLY = 2.0
 _MEDIAN_OVER_MEAN = float(np.sqrt(np.pi / 2))
 
 
@@ -113,10 +115,10 @@ class Shift:
 def shift_of(levels: Floats, least_deviation: Floats | float = 0.0, kinds: int = 1) -> Shift:
     """Find the change that persists now, if any: the split of the blocks with the largest z.
 
-    (A likelihood ratio for one change that persists; Page 1954.) The last two blocks must both be
-    past the midpoint of the change: a change that is over explains nothing now. `least_deviation`
-    is the standard deviation of a block by chance alone, however calm the past was. The rows may be
-    those of several `kinds` of ratios, one kind after the other.
+    (A likelihood ratio for one change that persists; Page 1954.) It must stand in the last two
+    blocks: a change that is over explains nothing now. `least_deviation` is the standard deviation
+    of a block by chance alone, however calm the past was. The rows may be those of several `kinds`
+    of ratios, one kind after the other.
     """
     rows, blocks = levels.shape
     deviation = np.maximum(_deviations(levels, least_deviation, kinds), least_deviation)
@@ -144,17 +146,30 @@ def shift_of(levels: Floats, least_deviation: Floats | float = 0.0, kinds: int =
     best = np.argmax(np.abs(z), axis=1)
     each = np.arange(rows)
     found_z, found_before = z[each, best], before[each, best]
-    half = found_before + (after[each, best] - found_before) / 2
-    sign = np.sign(found_z)
-    recent = levels[:, -LEAST_AFTER:]
-    with np.errstate(invalid="ignore"):
-        stands = ((recent - half[:, None]) * sign[:, None] > 0) | np.isnan(recent)
-    stands_now = stands.all(axis=1) & np.isfinite(recent).any(axis=1)
+    change = after[each, best] - found_before
+    beyond = (levels[:, -LEAST_AFTER:] - found_before[:, None]) * np.sign(found_z)[:, None]
+    stands_now = _stands(beyond, np.abs(change), deviation, least_deviation)
     found_z = np.where(stands_now, found_z, 0.0)
     onset = np.where(stands_now, splits[best], blocks - LEAST_AFTER).astype(np.intp)
     past = np.where(enough.any(axis=1), _level_before(levels, onset), np.nan)
     now = np.where(stands_now, _level_since(levels, onset), last)
     return Shift(now, past, deviation, found_z, onset)
+
+
+def _stands(
+    beyond: Floats, change: Floats, deviation: Floats, by_chance: Floats | float
+) -> NDArray[np.bool_]:
+    """Whether rows still stand `beyond` a former level in their last blocks, after a `change`.
+
+    Each block is past the midpoint, or clearly past that level while a change grows, as queues do.
+    Where it is known what a block varies by chance, one that is not surely below the new level may
+    lack what the other has beyond it.
+    """
+    far = np.fmin(change / 2, _CLEARLY * deviation)
+    together = (known_mean(beyond) > change / 2) & (np.asarray(by_chance) > 0)
+    least = np.where(together, np.fmin(far, change - _SURELY_CHANGED_Z * deviation), far)
+    stands = ((beyond > least[:, None]) | np.isnan(beyond)).all(axis=1)
+    return np.asarray(stands & np.isfinite(beyond).any(axis=1))
 
 
 def change_since(

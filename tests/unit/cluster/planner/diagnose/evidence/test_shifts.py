@@ -43,6 +43,24 @@ def test_a_single_outlying_block_is_no_change() -> None:
     assert abs(shift_of(noisy(*[0.0] * 6, 5.0, *[0.0] * 7)).z[0]) < 4
 
 
+def test_a_change_that_grows_stands_before_its_last_but_one_block_is_half_of_it() -> None:
+    """As a queue does; a block at the former level, before the last, is no part of it."""
+    before = [0.0, 0.3, 0.0, -0.3, 0.0, 0.3, 0.0, -0.3, 0.0]
+    grown, sudden = (np.array([[*before, last_but_one, 6.0]]) for last_but_one in (0.8, 0.0))
+
+    assert shift_of(grown).z[0] > 4
+    assert shift_of(sudden).z[0] == 0
+
+
+def test_a_block_that_may_be_low_by_chance_ends_no_change_that_the_last_two_together_show() -> None:
+    low = np.array([[0.0, 0.1, -0.1, 0.0, 0.1, -0.1, 0.7, 0.8, 0.3, 0.7]])
+
+    assert shift_of(low).z[0] == 0
+    assert shift_of(low, np.array([0.12])).z[0] > 4
+    low[0, -2:] = 0.0, 2.5
+    assert shift_of(low, np.array([0.12])).z[0] == 0
+
+
 def test_too_short_a_past_gives_no_significance() -> None:
     assert shift_of(noisy(0.0, 0.0, 0.7, 0.7)).z[0] == 0
 
