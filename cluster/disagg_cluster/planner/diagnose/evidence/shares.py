@@ -8,6 +8,10 @@ from numpy.typing import NDArray
 from disagg_cluster.planner.diagnose.evidence.known import known_mean
 from disagg_cluster.planner.diagnose.evidence.series_window import Floats
 
+# Shares vary by at least this part of what they vary if a router picks at random: the deviation of
+# five blocks, the fewest that are compared, is known to about a factor of two.
+_LEAST_OF_RANDOM = 0.5
+
 
 def share(arrived: Floats, peers: NDArray[np.intp]) -> Floats:
     """Logarithm of an engine's arrivals over the mean of its peers that are up, itself included.
@@ -28,9 +32,9 @@ def share(arrived: Floats, peers: NDArray[np.intp]) -> Floats:
 
 
 def share_by_chance(arrived: Floats, peers: NDArray[np.intp]) -> Floats:
-    """Standard deviation of `share` if a router picks at random among equal engines.
+    """Least standard deviation of `share`: part of that if a router picks at random among equals.
 
-    (Binomial; round robin varies less, but a router need not keep to it.)
+    (Binomial; round robin varies less.)
     """
     usual = known_mean(arrived)
     found = np.zeros(len(peers))
@@ -38,7 +42,7 @@ def share_by_chance(arrived: Floats, peers: NDArray[np.intp]) -> Floats:
         rows = np.flatnonzero(peers == group)
         each = np.nan_to_num(usual[rows])
         parts = each / (float(each.sum()) + 0.5)
-        found[rows] = np.sqrt((1 - parts) / np.maximum(each, 0.5))
+        found[rows] = _LEAST_OF_RANDOM * np.sqrt((1 - parts) / np.maximum(each, 0.5))
     return found
 
 
@@ -46,8 +50,9 @@ def larger_share_z(arrived: Floats, peers: NDArray[np.intp], onset: NDArray[np.i
     """Significance of a larger share of requests since a block, by engine, as z; 0 if unknown.
 
     By chance a hypergeometric number of an engine's requests arrives since that block; its variance
-    is scaled up where blocks are overdispersed (Wedderburn 1974). Logarithms of shares are noisier
-    the fewer requests came, and ignore that many are less likely by chance.
+    is scaled by the dispersion of blocks (Wedderburn 1974), which is small if a router deals out
+    requests in turn. Logarithms of shares are noisier the fewer requests came, and ignore that many
+    are less likely by chance.
     """
     counts, blocks = np.nan_to_num(arrived), arrived.shape[1]
     every = np.zeros((int(peers.max(initial=-1)) + 1, blocks))
@@ -61,6 +66,7 @@ def larger_share_z(arrived: Floats, peers: NDArray[np.intp], onset: NDArray[np.i
         squares = (counts - of_all * part) ** 2 / (of_all * part * (1 - part))
         dispersion = np.nansum(squares, axis=1) / max(blocks - 2, 1)
         chance = total_late / total
-        variance = own * chance * (1 - chance) * (1 - own / total) * np.maximum(dispersion, 1.0)
+        variance = own * chance * (1 - chance) * (1 - own / total)
+        variance *= np.maximum(dispersion, _LEAST_OF_RANDOM**2)
         z = (late - own * chance) / np.sqrt(variance)
     return np.asarray(np.where(np.isfinite(z), z, 0.0))

@@ -113,8 +113,10 @@ def test_a_queue_that_nothing_explains_is_undecided_and_names_the_engine() -> No
 
 
 def test_a_queue_whose_cause_may_still_be_chance_is_not_called_nothing() -> None:
-    late = replace(PREFILL[0], then={"waiting": 20.0, "wait_seconds": 6.0, "requests": 3.0})
-    window = WindowMaker().make((late, *PREFILL[1:], *DECODE))
+    """As so few requests were given to it."""
+    usual, *others = [replace(line, requests=0.6) for line in PREFILL]
+    late = replace(usual, then={"waiting": 20.0, "wait_seconds": 6.0, "requests": 0.9})
+    window = WindowMaker().make((late, *others, *DECODE))
     (first,), once = diagnose(window, TARGETS, DiagnosisState(window.now_seconds - 15.0))
 
     (again,), _ = diagnose(window, TARGETS, once)
