@@ -16,7 +16,7 @@ from disagg_exporter.model import Role
 
 # A queue that has passed counts as recurring for so many blocks.
 _RECENT_BLOCKS = 8
-_PASSING_Z, _RAISED_Z = 6.0, 4.0
+_PASSING_Z, _RAISED_Z = 4.0, 4.0
 # Weight, in blocks, of the spread of all blocks as a prior while few precede the onset.
 PRIOR_BLOCKS = 3.0
 # A scrape between the two counts moves requests to the next block, with their waits at engines: a

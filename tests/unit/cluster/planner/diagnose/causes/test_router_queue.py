@@ -117,6 +117,14 @@ def test_a_queue_of_one_block_is_real_if_no_block_beside_it_lacks_its_waits() ->
     assert queue_of(0.0, 0.9, 0.0, 0.0) is not None
 
 
+def test_a_queue_of_one_block_counts_from_four_standard_errors_of_all_requests_since() -> None:
+    found = queue_of(0.0, 0.2, 0.0, 0.0)
+
+    assert found is not None
+    assert found.z == pytest.approx(5.5, abs=0.2)
+    assert queue_of(0.0, 0.1, 0.0, 0.0) is None
+
+
 @pytest.mark.parametrize("block_seconds", [(-0.4, 0.9, 0.0, 0.0), (0.0, 0.9, -0.4), (0.0, 0.9)])
 def test_a_wait_of_one_block_may_be_missing_beside_it(block_seconds: tuple[float, ...]) -> None:
     assert queue_of(*block_seconds) is None
