@@ -42,6 +42,8 @@ from disagg_exporter.model import Role
 
 # What causes this significant cost is counted by former shares of requests where those were larger.
 _SURE = 8.0
+# Of a sure cause this part of the least cost suffices: queues behind it have only begun to grow.
+_SURE_PART = 0.7
 # That these happen may be sure. What they cost follows from waits: very long prompts come by
 # chance, and requests that go to one engine wait less at the others.
 _COST_FROM_WAITS = frozenset({Cause.GIANTS, Cause.LONG_PROMPTS, Cause.ROUTING})
@@ -155,7 +157,8 @@ def _findings(
             continue
         # Causes that cost less are suspects, and all are in a short window. What a change costs
         # that engines report is about to grow.
-        is_dear = each.is_reported or at_stake >= least
+        enough = _SURE_PART * least if sure else least
+        is_dear = each.is_reported or at_stake >= enough
         strength = each.strength if is_dear and not _is_short(view) else 0.0
         found.append((_finding(view, each, total, own), strength))
     return sorted(found, key=lambda pair: -pair[0].ttft_cost_seconds)
