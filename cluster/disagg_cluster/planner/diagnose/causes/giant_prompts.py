@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from math import erfc, exp, log, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.suspicion import (
     LIKELY_Z,
@@ -18,7 +17,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
 from disagg_cluster.planner.diagnose.evidence.known import divergence
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import lognormal
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_BEFORE, shift_of
 from disagg_cluster.planner.diagnose.verdict.values import Alternative, Cause
 
@@ -100,7 +99,7 @@ class LongPrompts:
 
     tokens: Floats
     counts: Floats
-    is_long: NDArray[np.bool_]
+    is_long: Flags
     least_tokens: Floats
     sums: Floats
 
@@ -160,9 +159,7 @@ def lower_bounds(least_tokens: Floats, counts: Floats) -> Floats:
     return found
 
 
-def few_or_long(
-    view: ModelView, rows: Rows, is_longer: NDArray[np.bool_], cause: Cause
-) -> Alternative | None:
+def few_or_long(view: ModelView, rows: Rows, is_longer: Flags, cause: Cause) -> Alternative | None:
     """Longer prompts at one engine may instead be a few very long ones, and the reverse."""
     if cause is Cause.LONG_PROMPTS and giants(view, rows)[0] >= PERHAPS_GIANTS_Z:
         text = "some of the prompts are far longer than all others, and too few to tell"

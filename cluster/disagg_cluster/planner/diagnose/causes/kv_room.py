@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.suspicion import CHANGED_Z, ActionAdvice, Suspicion
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
 from disagg_exporter.model import Role
 
@@ -64,7 +64,7 @@ def _full(view: ModelView, waits: Waits) -> Iterator[Suspicion]:
     )
 
 
-def _stood_before(view: ModelView, waits: Waits) -> NDArray[np.bool_]:
+def _stood_before(view: ModelView, waits: Waits) -> Flags:
     """Engines whose requests already waited as long while there was room, so for another reason.
 
     That reason, such as a burst, then filled the cache.
@@ -86,14 +86,14 @@ def _stood_before(view: ModelView, waits: Waits) -> NDArray[np.bool_]:
     return np.asarray(is_long_now & had_room)
 
 
-def _is_smaller(view: ModelView, waits: Waits) -> NDArray[np.bool_]:
+def _is_smaller(view: ModelView, waits: Waits) -> Flags:
     """Which engines' caches have shrunk."""
     now, before = view.latest("kv_tokens", waits.rows), view.first("kv_tokens", waits.rows)
     with np.errstate(invalid="ignore"):
         return np.asarray(_SMALLER * now <= before)
 
 
-def _held(view: ModelView, waits: Waits, short: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _held(view: ModelView, waits: Waits, short: Flags) -> Flags:
     """Engines with as little room as the short ones, though their queues come and go."""
     usage = np.nan_to_num(view.blocks("kv_usage", waits.rows)[:, -_RECENT_BLOCKS:]).max(axis=1)
     is_small = _is_smaller(view, waits)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.kv_room import FULL
 from disagg_cluster.planner.diagnose.causes.suspicion import (
@@ -17,7 +16,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
 )
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats
 from disagg_cluster.planner.diagnose.verdict.values import Cause, Evidence, RemedyKind
 from disagg_exporter.model import Role
 
@@ -45,7 +44,7 @@ class SlowTransfers:
     """The suspicion of transfers, and which decode engines wait for them."""
 
     suspicion: Suspicion
-    moving: NDArray[np.bool_]
+    moving: Flags
 
 
 def transfer_suspicion(view: ModelView, waits: Waits, before: Waits) -> SlowTransfers | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.suspicion import PEER_Z
 from disagg_cluster.planner.diagnose.evidence.known import known_median
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats
 from disagg_cluster.planner.diagnose.verdict.values import Evidence
 from disagg_exporter.model import Role
 
@@ -62,7 +61,7 @@ def slowness_by_kind(view: ModelView, rows: Rows, onset_block: int) -> tuple[flo
     return mixed, float("nan")
 
 
-def as_slow_mixed(view: ModelView, rows: Rows, others: Rows, onset_block: int) -> NDArray[np.bool_]:
+def as_slow_mixed(view: ModelView, rows: Rows, others: Rows, onset_block: int) -> Flags:
     """Which of some other engines have mixed steps about as slow as these since a block.
 
     What slows mixed steps, such as the settings of a pool, is often the same at engines that are

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.causes.giant_prompts import (
     PERHAPS_GIANTS_Z,
@@ -38,7 +37,7 @@ from disagg_cluster.planner.diagnose.causes.suspicion import (
 from disagg_cluster.planner.diagnose.causes.waits import Waits
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
 from disagg_cluster.planner.diagnose.evidence.prompt_lengths import LengthsAt, lengths_at
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats
 
 FACTORS = (
     "slowness",
@@ -75,7 +74,7 @@ class PromptWork:
     """
 
     by_factor: dict[str, Adverse]
-    is_longer: NDArray[np.bool_]
+    is_longer: Flags
 
     def part(self, factor: str) -> Floats:
         """The part of each engine's excess wait that a factor explains; 0 without growth."""
@@ -106,7 +105,7 @@ def prompt_work(view: ModelView, waits: Waits) -> PromptWork:
     )
 
 
-def _or(one: Adverse, use_other: Floats | NDArray[np.bool_], other: Adverse) -> Adverse:
+def _or(one: Adverse, use_other: Floats | Flags, other: Adverse) -> Adverse:
     return Adverse(
         np.where(use_other, other.size, one.size),
         np.where(use_other, other.z, one.z),
@@ -175,8 +174,8 @@ def _gathered(view: ModelView, waits: Waits, longer: Adverse) -> Adverse:
             strength = max(strength, min(at.mean_z, float(longer.z[row])))
         is_sure = waits.z[row] >= SURE_WAIT_Z
         if strength >= (SINCE_Z if is_sure else OWN_Z) and at.longer >= least:
-            # Two that agree are stronger evidence than the weaker of them; a sure number needs no
-            # second look, as its noise is not estimated.
+            # Two that agree are stronger evidence than the weaker of them; a likely number needs
+            # no second look beside a sure wait, as its noise is not estimated.
             is_known = alone[row] or at.gathered_z >= LIKELY_Z
             agreed = (SURE_WAIT_Z if is_known else LIKELY_Z) if is_sure else 0.0
             z[row], size[row], onset[row] = max(strength, agreed, z[row]), at.longer, at.onset

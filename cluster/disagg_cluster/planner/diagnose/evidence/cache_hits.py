@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.known import divergence, known_mean
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats
 
 # Even a fully cached prompt takes a step: a smaller computed share changes no wait.
 _LEAST_PART = 0.05
@@ -92,7 +92,7 @@ def computed_more_z(
     return np.asarray(np.where(np.nan_to_num(own - others) > 0, z, -z))
 
 
-def hitless_z(readings: Readings, is_prefill: NDArray[np.bool_], least_bins: int) -> Floats:
+def hitless_z(readings: Readings, is_prefill: Flags, least_bins: int) -> Floats:
     """Significance of a cache failure at engines without a single hit for some bins, as z.
 
     A prompt hits its prefix or does not: of the last n none did, though a share of all tokens was

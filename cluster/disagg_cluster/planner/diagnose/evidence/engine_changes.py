@@ -22,7 +22,7 @@ from disagg_cluster.planner.diagnose.evidence.prompt_lengths import (
     relative_length,
 )
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats
 from disagg_cluster.planner.diagnose.evidence.shares import (
     larger_share_z,
     share,
@@ -113,7 +113,7 @@ class EngineBlocks:
     prompt_stage_count: Floats
     queue_seconds: Floats
     queue_count: Floats
-    alive: NDArray[np.bool_]
+    alive: Flags
     """Whether an engine was scraped, and up where that is exported."""
 
     @property

@@ -16,7 +16,7 @@ from disagg_cluster.planner.diagnose.evidence.engine_changes import (
 )
 from disagg_cluster.planner.diagnose.evidence.fleet import FleetEngine
 from disagg_cluster.planner.diagnose.evidence.known import known_sum
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import (
     block_means,
     block_sums,
@@ -208,7 +208,7 @@ class ModelView:
         """Sum over sum in the last blocks."""
         return recent_ratio(self.blocks(over, rows), self.blocks(under, rows))
 
-    def ratio_over(self, over: str, under: str, rows: Rows, chosen: NDArray[np.bool_]) -> Floats:
+    def ratio_over(self, over: str, under: str, rows: Rows, chosen: Flags) -> Floats:
         """Sum over sum in the blocks that are `chosen` of each row; NaN without any."""
         return quotient(
             *(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from disagg_cluster.planner.diagnose.evidence.features import Feature, Reading
 from disagg_cluster.planner.diagnose.evidence.known import divergence, known_mean
 from disagg_cluster.planner.diagnose.evidence.readings import Place, Readings, read_features
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats, SeriesWindow
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats, SeriesWindow
 from disagg_cluster.planner.diagnose.evidence.shifts import (
     LEAST_AFTER,
     LEAST_BEFORE,
@@ -65,9 +65,7 @@ def read_prompt_lengths(
     return PromptLengths(np.array([0.0, *uppers]), np.array(middles), counts, read.of("sum"))
 
 
-def with_unfinished(
-    prompts: PromptLengths, readings: Readings, is_prefill: NDArray[np.bool_]
-) -> PromptLengths:
+def with_unfinished(prompts: PromptLengths, readings: Readings, is_prefill: Flags) -> PromptLengths:
     """`prompts` and, in the newest bin, those that prefill engines have computed much of.
 
     A histogram counts a prompt when it is done, and the longest take minutes. Meanwhile an engine's

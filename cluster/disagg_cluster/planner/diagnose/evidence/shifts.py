@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.known import known_mean, known_median, known_sum
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats
 from disagg_cluster.planner.history.load_series import quotient
 from disagg_exporter.capacity.curves.curve import MAD_TO_DEVIATION
 
@@ -156,9 +156,7 @@ def shift_of(levels: Floats, least_deviation: Floats | float = 0.0, kinds: int =
     return Shift(now, past, deviation, found_z, onset)
 
 
-def _stands(
-    beyond: Floats, change: Floats, deviation: Floats, by_chance: Floats | float
-) -> NDArray[np.bool_]:
+def _stands(beyond: Floats, change: Floats, deviation: Floats, by_chance: Floats | float) -> Flags:
     """Whether rows still stand `beyond` a former level in their last blocks, after a `change`.
 
     Each block is past the midpoint, or clearly past that level while a change grows, as queues do.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.known import known_sum
 from disagg_cluster.planner.diagnose.evidence.readings import Readings
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats
 from disagg_cluster.planner.diagnose.evidence.shifts import block_means, block_sums
 from disagg_exporter.attribution.cost_model.nnls import solve
 
@@ -93,11 +93,11 @@ def _fits(
             yield rows, _robust(columns[rows][used], seconds[rows][used])
 
 
-def _enough(seconds: Floats, columns: Floats) -> NDArray[np.bool_]:
+def _enough(seconds: Floats, columns: Floats) -> Flags:
     return np.asarray((seconds > _LEAST_SECONDS) & np.isfinite(columns).all(axis=2))
 
 
-def has_usual_limit(readings: Readings, groups: NDArray[np.intp]) -> NDArray[np.bool_]:
+def has_usual_limit(readings: Readings, groups: NDArray[np.intp]) -> Flags:
     """Engines whose steps may have about as many tokens as those of most in their group.
 
     Unknown limits are taken for usual ones.

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from disagg_cluster.planner.diagnose.evidence.model_view import ModelView, Rows
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags
 from disagg_cluster.planner.diagnose.evidence.shifts import LEAST_AFTER
 
 _HALF_UP = 0.5
 
 
-def telling(view: ModelView, rows: Rows) -> NDArray[np.bool_]:
+def telling(view: ModelView, rows: Rows) -> Flags:
     """Which engines have told lately how many first tokens there were, even if none."""
     counts = view.blocks("first_tokens", rows)[:, -LEAST_AFTER:]
     return np.asarray(np.isfinite(counts).any(axis=1))
 
 
-def silent(view: ModelView, rows: Rows) -> NDArray[np.bool_]:
+def silent(view: ModelView, rows: Rows) -> Flags:
     """Which engines do not answer, or are not scraped any longer."""
     grid = view.changes.fleet.grid
     last_seconds = np.array([view.engines[row].last_seconds for row in rows], float)
@@ -26,7 +26,7 @@ def silent(view: ModelView, rows: Rows) -> NDArray[np.bool_]:
         return np.asarray(is_gone | (view.latest("up", rows) < _HALF_UP))
 
 
-def untelling(view: ModelView, rows: Rows) -> NDArray[np.bool_]:
+def untelling(view: ModelView, rows: Rows) -> Flags:
     """Which engines have been up for some blocks, not idle, and have told no wait meanwhile."""
     up = view.changes.fleet.readings.of("up")[view.fleet_rows[rows]]
     recent = up[:, -LEAST_AFTER * view.block_bins :]

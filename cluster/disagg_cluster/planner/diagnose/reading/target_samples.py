@@ -7,9 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from disagg_cluster.planner.diagnose.evidence.series_window import Floats, ScrapedSeries
+from disagg_cluster.planner.diagnose.evidence.series_window import Flags, Floats, ScrapedSeries
 from disagg_cluster.prometheus.prometheus_api import Samples
 
 _NAME = "__name__"
@@ -62,7 +61,7 @@ class TargetSamples:
         if first == 0:
             return
         self._times, values = self._times[first:], self._values[:, first:]
-        alive: NDArray[np.bool_] = np.asarray(np.isfinite(values).any(axis=1))
+        alive: Flags = np.asarray(np.isfinite(values).any(axis=1))
         self._values = values[alive]
         self._series = [each for each, kept in zip(self._series, alive, strict=True) if kept]
         places = np.cumsum(alive) - 1
@@ -70,7 +69,7 @@ class TargetSamples:
 
     def series(self) -> Iterator[tuple[str, ScrapedSeries]]:
         """Yield each series with its family; series without a gap share their times."""
-        whole: NDArray[np.bool_] = np.asarray(np.isfinite(self._values).all(axis=1))
+        whole: Flags = np.asarray(np.isfinite(self._values).all(axis=1))
         for row, (family, labels) in enumerate(self._series):
             values = self._values[row]
             if whole[row]:
